@@ -1,4 +1,5 @@
-//! An `Fs` wrapper that counts the engine's writes and syncs for the wear account.
+//! An `Fs` wrapper that counts the engine's writes and syncs. The counts of all openings together
+//! are the wear account of the database.
 //!
 //! Invariants
 //! * only successful writes and syncs are counted;
@@ -76,7 +77,8 @@ impl Meter {
         Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
     }
 
-    /// Adds the account `before`: that of earlier openings, or of logs that are not counted yet.
+    /// Adds the counts of `before`, an account of earlier openings or of logs that are not counted
+    /// yet.
     pub(crate) fn add(&self, before: &Account) {
         let mut account = self.account.lock();
         account.wear = account.wear.plus(&before.wear);

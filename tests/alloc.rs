@@ -4,8 +4,8 @@
 //! rows, then over 2N rows of the same kind. Both counts include the fixed cost of a query, so
 //! their difference is the cost of N rows and their blocks. A block has about a hundred rows.
 //!
-//! The tests do not cover unmapped or compressed files, which need a buffer per block, and rows
-//! that contain their own shape, because the filter is compiled for each of these.
+//! The tests do not cover unmapped or compressed files, which need a buffer per block, or rows that
+//! contain their own shape, because the filter is compiled for each such row.
 
 #![expect(
     unsafe_code,
@@ -39,7 +39,7 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the system allocator's contract is the caller's to uphold.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -66,8 +66,8 @@ const ROWS: u64 = 10_000;
 /// One allocation is allowed per this many additional rows. A block has about a hundred.
 const ROWS_PER_ALLOCATION: u64 = 200;
 
-/// Filters that are combined with the partition: every kind of comparison, and each true for some
-/// rows.
+/// Filters that are combined with the partition. They have every kind of comparison, and each is
+/// true for some rows.
 const FILTERS: [&str; 13] = [
     "Number eq 7",
     "Large ge 500L and Large lt 600L",

@@ -1,6 +1,7 @@
-//! Tests the edge profile: loads and reads several times the allowed memory. The operating system
-//! reports the resident memory, and a counting allocator the size of the heap. The same files are
-//! also opened under both profiles.
+//! Tests the edge profile (options for devices with little memory): writes and reads several times
+//! as many bytes as the profile may use in memory. The operating system reports the resident
+//! memory, and a counting allocator the size of the heap. The same files are also opened under both
+//! profiles.
 //!
 //! The test starts this program again and measures that process, which runs only one test. The
 //! memory of other tests is therefore not included.
@@ -38,7 +39,7 @@ fn shrunk(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        // SAFETY: the system allocator's contract is the caller's to uphold.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -67,7 +68,7 @@ const RESIDENT_MAX: usize = 16 << 20;
 /// Maximum memory that the engine allocates but does not count: iterators, batches, merge stacks.
 const UNCOUNTED_MAX: usize = 2 << 20;
 /// Maximum open descriptors for table files, and for all other files: logs, manifest, lock,
-/// directories, and those of the process.
+/// directories, and the files that every process has open.
 const TABLES_OPEN_MAX: usize = 4;
 const OTHERS_OPEN_MAX: usize = 12;
 const SENSORS: u64 = 10;
@@ -88,8 +89,8 @@ fn reading(number: u64, rng: &mut Rng) -> Entity {
         .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
 }
 
-/// The maxima of the memory that the engine counted, and of the memory that it allocated beyond
-/// that.
+/// The maxima of the memory that the engine counted, and of the memory that it allocated but did
+/// not count.
 #[derive(Default)]
 struct Account {
     base: usize,
@@ -148,7 +149,7 @@ fn check_descriptors(db: &Db) {
     assert!(descriptors <= TABLES_OPEN_MAX + OTHERS_OPEN_MAX, "{descriptors} descriptors");
 }
 
-/// Returns a line of `/proc/self/status` in bytes; the file counts in units of 1024 bytes.
+/// Returns a line of `/proc/self/status` in bytes; the file states kibibytes.
 fn status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -44,7 +44,7 @@ use source::Source;
 /// third-party packages. Git ignores the same names.
 const UNREAD: [&str; 5] = [".git", "target", "artifacts", "node_modules", "__pycache__"];
 
-/// The tree, which is read once for all tests.
+/// The files of the repository, which are read once for all tests.
 static TREE: LazyLock<Tree> = LazyLock::new(Tree::read);
 
 /// One breach of one rule.
@@ -182,7 +182,7 @@ fn every_trap_has_its_test() {
 fn every_mutant_is_listed() {
     let tree = &*TREE;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // Mutants of loom models are listed only there.
+    // Only `.ci/loom` lists the mutants of loom models.
     let loom = std::fs::read_to_string(root.join(".ci/loom")).unwrap_or_default();
     expect_none(mutants::check(&tree.sources, &loom));
 }

@@ -1,5 +1,5 @@
-//! The limit on disk use as users see it: which writes are refused near it, which are admitted, and
-//! how space is reclaimed.
+//! Tests the limit on disk use through the public interface: which writes are refused near it,
+//! which are admitted, and how space is reclaimed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn check_used(fs: &MemFs, db: &Db) {
     assert!(used(fs) <= LIMIT, "{} of {LIMIT}", used(fs));
 }
 
-/// Writes rows, starting with `from`, until one is refused; returns its number.
+/// Writes rows with numbers from `from` on until a write is refused. Returns the number of that
+/// row.
 fn fill(fs: &MemFs, db: &Db, table: &Table, from: usize) -> usize {
     for i in from..from + 10_000 {
         if let Err(error) = table.upsert(row(i)) {
@@ -80,7 +81,7 @@ fn near_the_limit_writes_are_refused_and_deletes_free_space() {
         assert!(round > 0 || live > LIMIT / 4, "{live} bytes of rows fit only");
         let refusals = db.stats().get("disk_refusals").unwrap();
         assert!(refusals > round, "{refusals}");
-        // Everything can be read and deleted.
+        // After the refusals every row can still be read and deleted.
         assert!(
             table
                 .get(&format!("p{}", (end - 1) % 5), &format!("{:06}", end - 1))
@@ -148,7 +149,8 @@ fn a_dropped_partition_frees_space_without_reopening() {
 fn updates_of_existing_rows_are_never_refused() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
-    // The loop writes ten times the limit, of which a fifth of the limit is live.
+    // The loop writes ten times as many bytes as the limit. The live rows take a fifth of the
+    // limit.
     for i in 0..10_000 {
         table.upsert(row(i % 200)).unwrap();
         while db.step(Duration::ZERO) {}
@@ -169,7 +171,7 @@ fn after_a_power_cut_at_the_limit_it_opens_with_the_same_limit() {
         let log = db.table("log").unwrap();
         assert_eq!(log.scan(rowstone::KeyRange::all()).into_iter().count(), end - seed);
         assert!(used(&image) <= LIMIT, "{}", used(&image));
-        // Deletes are still admitted, and no opening exceeds the limit.
+        // The recovered database still admits deletes.
         log.delete(&format!("p{}", seed % 5), &format!("{seed:06}")).unwrap();
         db.sync().unwrap();
         run_background(&db);
@@ -310,8 +312,8 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// A flush would remove logs that exceed the smaller limit, but opening runs none if the memtable
-/// is empty.
+/// A flush would remove logs that exceed the smaller limit, but opening runs no flush if the
+/// memtable is empty.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {
@@ -335,7 +337,8 @@ fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     }
 }
 
-/// The manifest's size shrinks at close and grows again with the first flush.
+/// Closing shrinks the manifest, and the first flush after reopening enlarges it again. The space
+/// for that must not be used by other writes.
 #[test]
 fn a_reopened_database_admits_no_more_than_it_can_flush() {
     let fs = MemFs::new();

@@ -1,5 +1,5 @@
-//! Power cuts and process deaths at every file operation of small histories, and again during the
-//! recovery from them.
+//! Cuts the power or kills the process at every file operation of small histories, and again during
+//! the recovery that follows.
 //!
 //! A recovered database must show the state after a prefix of the commits: no holes, groups whole,
 //! every commit that was acknowledged as durable. Its files must be sound.
@@ -26,8 +26,8 @@ const SEEDS_PER_OPERATION: u64 = 2;
 /// The file system wrapper between the engine and the memory file system.
 type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
 
-/// After `ops` file operations, the number of commits that must survive a kill, and the number that
-/// must survive a power cut.
+/// The guarantees after `ops` file operations: the number of commits that must survive a kill, and
+/// the number that must survive a power cut.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     ops: u64,
@@ -82,7 +82,7 @@ impl Recording {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
 
-    /// Describes the last operation before a moment, and the next one.
+    /// Describes the last file operation before the image at `op`, and the next operation.
     fn operation(&self, op: u64) -> String {
         let log = self.fs.log();
         let line = |op: u64| log.get(op as usize).map_or("the end", String::as_str);
@@ -120,7 +120,7 @@ impl Recording {
     }
 
     /// Recovers, then cuts the power during the recovery and after the first commit that follows
-    /// it.
+    /// the recovery.
     fn check_power_cut(
         &self,
         image: MemFs,
@@ -335,7 +335,8 @@ fn trap_52_leftover_files_do_not_accumulate() {
     }
 }
 
-/// Returns a disk that acknowledges syncs that it does not carry out.
+/// Returns a file system that acknowledges operations of the kind `about` without carrying them
+/// out.
 fn lying(inner: MemFs, about: OpKind) -> Arc<dyn Fs> {
     let fs = FaultFs::new(Arc::new(inner));
     fs.guard_syncs(move |op, _| op != about);

@@ -1,5 +1,5 @@
-//! Damages random databases at random places. Each is then served as far as possible, healed,
-//! repaired and salvaged, and must never yield a wrong row.
+//! Damages random databases at random places. Each damaged database is then read as far as
+//! possible, healed, repaired and salvaged, and must never yield a wrong row.
 //!
 //! A seed determines a history and a database: several tables, overlapping versions in files and
 //! logs, deletions of rows, partitions and tables, closed or killed. Copies of the database are
@@ -10,7 +10,8 @@
 //!   losses, and no row that was deleted or overwritten by then;
 //! * once repaired with suspect rows kept, it has only rows that were once written, and exactly as
 //!   many more as are reported as suspect;
-//! * each version that `salvage` finds was written, and each reported as live is the model's.
+//! * each version that `salvage` finds was written, and each that is reported as live is the
+//!   model's row.
 //!
 //! `ROWSTONE_DAMAGE=1000` does the full run, which prints the counts of all outcomes.
 
@@ -199,7 +200,7 @@ fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     }
     let path = rng.pick(&paths).clone();
     let mut bytes = fs.read(&path).unwrap();
-    // After its last record a log has only reserved space, in which no damage is made.
+    // After its last record a log has only reserved space, which is not damaged here.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1).max(1);
     let at = rng.index(used.min(bytes.len().max(1)));
     let done = match rng.below(8) {
@@ -312,8 +313,8 @@ fn scan(rows: &Table, state: &State, table: usize) -> Result<bool, String> {
     }
 }
 
-/// Returns the state that the opened database should show. If it was killed, commits after the last
-/// durable offset may be missing, from the damaged one on.
+/// Returns the state that the opened database should show. If the database was killed, damage after
+/// the last durable offset may remove the damaged commit and all later ones.
 fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     let last = subject.history.at(subject.history.last());
     let wrong = match read(db, &last) {
@@ -470,7 +471,7 @@ fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, cou
     let state = subject.history.at(subject.history.last());
     let then = subject.history.at(report.as_of_seq.ticks());
     let (mut live, mut suspect, mut all) = (0, 0, 0);
-    // The key of the last version that is live or suspect. Versions come newest first.
+    // The key of the last live or suspect version so far. The versions of a key come newest first.
     let mut shown = None;
     let take = |found: rowstone::Salvaged| {
         let key = (found.table.clone(), found.partition_key.clone(), found.row_key.clone());

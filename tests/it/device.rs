@@ -1,4 +1,4 @@
-//! A simulated unattended device, with power cuts every few seconds, clocks that start in 1970 and
+//! Simulates an unattended device, with power cuts every few seconds, clocks that start in 1970 and
 //! jump, and unreadable blocks. `DEVICE=n` simulates n hours instead of three.
 
 use std::time::Duration;
@@ -53,7 +53,8 @@ fn the_life_of_a_device_detects_mutants() {
     }
 }
 
-/// A device that trusts a clock that is decades ahead loses readings of the last minutes.
+/// A device that trusts a clock that is decades ahead loses readings of the last minutes. The
+/// simulation must detect that.
 #[test]
 fn trap_56_expiry_that_trusts_every_clock_jump_is_detected() {
     let trusting = |seed| Life { trusts_clock_jumps: true, begins_in_1970: false, ..life(seed) };

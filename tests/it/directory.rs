@@ -1,5 +1,5 @@
-//! Tests in which the directory of an open database is moved or replaced, or its lock file is
-//! removed, or in which names in the directory are not those of regular files.
+//! Tests databases after their directory is moved or replaced or their lock file is removed while
+//! they are open, and directories with entries that are not regular files.
 
 #![expect(clippy::disallowed_methods, reason = "users move files without the library")]
 

@@ -1,5 +1,5 @@
-//! Drops of key spans and expiry of rows: which rows remain visible, and when the space is
-//! reclaimed.
+//! Tests the deletion of key spans and the expiry of rows: which rows remain visible, and when the
+//! space is reclaimed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ fn trap_16_a_deleted_partition_is_immediately_gone_except_for_snapshots() {
     assert_eq!(table.at(&before).scan(KeyRange::all()).count().unwrap(), 4_500);
     assert!(table.at(&before).get("ab", "r000007").unwrap().is_some());
 
-    // Rows written afterwards stay.
+    // Rows written after the deletion remain.
     table.insert(Entity::new("ab", "r000007").with("New", true)).unwrap();
     drop(before);
     run_background(&db);
@@ -177,7 +177,8 @@ fn files_under_a_range_tombstone_are_removed_unread() {
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
-/// The memtable has no rows, but more range tombstones than fit into one manifest edit.
+/// The memtable has no rows, but more range tombstones than fit into one manifest edit. It must
+/// still be flushed.
 #[test]
 fn range_tombstones_alone_fill_a_memtable_too() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -345,7 +346,8 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
     assert_eq!(all(&db), 500);
     pass(&db, 8);
     assert_eq!(all(&db), 100, "79 hours");
-    // The device is off for three weeks. The only evidence of that is a clock that may be wrong.
+    // The device is off for three weeks. Only a clock that may be wrong tells this, so no row
+    // expires yet.
     let right = pass(&db, 0) + 21 * DAY_TICKS;
     db.close().unwrap();
     clock.jump(right);
@@ -365,7 +367,7 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
 }
 
 /// Before a time to live is first set, commits may have Seqs that are far ahead, after a jump of
-/// the clock. They do not prove that older rows have such an age.
+/// the clock. Such Seqs do not prove that older rows have reached their time to live.
 #[test]
 fn trap_56_a_clock_that_was_ahead_before_the_first_ttl_expires_no_row_early() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -453,7 +455,7 @@ fn bounds_longer_than_any_key_take_no_more_space_than_a_key() {
     for key in ["a", "c", &first, &last] {
         table.insert(Entity::new(key, "")).unwrap();
     }
-    // A log record holds at most 16 MiB.
+    // Each bound has 20 MiB, but a log record holds at most 16 MiB.
     let [low, high] = ["b", "c"].map(|text| text.repeat(20 << 20));
     table.delete_range(&KeyRange::partitions(low.as_str()..high.as_str())).unwrap();
     let left = |key| table.get(key, "").unwrap().is_some();

@@ -1,9 +1,9 @@
-//! Damage: every byte of small databases is flipped, and every file is cut at every length and
-//! erased. A ledger counts the outcomes.
+//! Flips every byte of small databases, cuts every file at every length, and erases every file. A
+//! ledger counts the outcomes.
 //!
-//! After a clean close, the result is correct or an error that names the file and the offset. After
-//! a kill, commits from the damaged record on may also be missing, if no later record states that
-//! they are durable.
+//! After a clean close, a read returns the correct result or an error that names the file and the
+//! offset. After a kill, commits from the damaged record on may also be missing, if no later record
+//! states that they are durable.
 
 use rowstone::IoMode;
 use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};
@@ -16,8 +16,8 @@ fn check(subjects: &[(Origin, IoMode)], seed: u64) -> (Counts, Counts) {
     let ledger = ledger_of(subjects, seed, &mut |_, _| {});
     say(&ledger);
     assert_eq!(ledger.faults(), 0, "{ledger}");
-    // Each kind of file existed, and damage to it was detected. A database that was only killed has
-    // no table files yet.
+    // Each kind of file existed, and damage to it was detected. Only databases of the origin
+    // `KilledAgain` have no table files.
     let flushed = subjects.iter().any(|(origin, _)| *origin != Origin::KilledAgain);
     let tables = flushed.then_some(FileKind::Sst);
     for kind in [FileKind::Current, FileKind::Manifest, FileKind::Wal].into_iter().chain(tables) {

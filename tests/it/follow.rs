@@ -1,6 +1,6 @@
-//! Real processes on a real disk: a writer that is killed repeatedly, and concurrently a follower,
-//! a reader of the change feed, and short-lived readers. The writer process also contains a
-//! consumer with a named cursor, which is killed with it.
+//! Runs real processes on a real disk: a writer that is killed repeatedly, and concurrently a
+//! follower, a reader of the change feed, and short-lived readers. The writer process also contains
+//! a consumer with a named cursor, which is killed with it.
 //!
 //! `ROWSTONE_KILLS=200` sets the number of kills.
 
@@ -239,7 +239,7 @@ fn the_reader_of_changes() {
 /// The output of all writer processes so far.
 struct Heard {
     wrote: i64,
-    /// The last number that the consumer received, by the cursor's position at that time.
+    /// The last number that the consumer received, for each position of its cursor.
     got: BTreeMap<Position, i64>,
 }
 
@@ -254,7 +254,8 @@ impl Heard {
             match words[..] {
                 ["from", position] => {
                     let position = position.parse::<Position>().unwrap();
-                    // The cursor's position is that of a received commit, or the start of the feed.
+                    // The cursor's position is the position of a received commit, or the start of
+                    // the feed.
                     next = Some(self.got.get(&position).map_or(1, |number| number + 1));
                 }
                 ["wrote", number] => self.wrote = number.parse().unwrap(),

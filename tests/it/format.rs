@@ -1,4 +1,4 @@
-//! The hex examples of FORMAT.md decode, and encode back to the same bytes.
+//! Tests that the hex examples of FORMAT.md decode, and encode back to the same bytes.
 //!
 //! An example is a code block that opens with ```` ```hex name=structure ````. Bars, spaces and
 //! line ends in it only make it easier to read. A block that opens with ```` ```hex file=name ````

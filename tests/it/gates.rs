@@ -1,5 +1,5 @@
-//! Gates and scalability targets as users see them: which operations are refused, which are
-//! admitted, and which gates survive a crash.
+//! Tests gates (key ranges that are closed to requests) and scalability targets through the public
+//! interface: which operations are refused, which are admitted, and which gates survive a crash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -160,7 +160,8 @@ fn a_gate_is_removed_with_its_table_and_affects_no_other() {
     db.table("parts").unwrap().insert(row("b", "4")).unwrap();
 }
 
-/// At the end of a move, the moved rows are deleted while the gate refuses writes.
+/// At the end of a move, the moved rows are deleted while the gate refuses writes. The gate must
+/// admit this delete.
 #[test]
 fn a_deleted_range_passes_its_gate() {
     let db = Db::open_in_memory().unwrap();
@@ -255,8 +256,8 @@ fn an_acknowledged_gate_survives_a_power_cut() {
                 let db = options(&image).open("d").unwrap();
                 let is_closed = !db.gates().unwrap().is_empty();
                 images += 1;
-                // If the two moments differ, the gate is being closed or opened between them, and
-                // may be either.
+                // If `before` and `after` differ, the gate is being closed or opened by the
+                // interrupted call, so it may be either closed or open.
                 if before == after || op == from {
                     assert_eq!(is_closed, before, "operation {op}, seed {seed}");
                 }

@@ -1,4 +1,5 @@
-//! A database of every format version, byte by byte: `tests/golden/v1` is the output of version 1.
+//! Compares new databases byte by byte with stored databases of every format version:
+//! `tests/golden/v1` is the output of version 1.
 //!
 //! `v1-without-zones` and `v1-without-sizes` (of references) were written by version 1 before it
 //! had these optional parts; they contain neither range tombstones nor expiry. `v1-first-index`
@@ -103,8 +104,8 @@ fn run(version: &str) -> Runner {
         }
         carry_out(&mut runner, "flush", &[]);
         if version == COMPRESSED {
-            // Only a merge compresses. The new keys are the first and the last of the flushed file,
-            // so that it is merged.
+            // Only compactions compress. The new keys are the first and the last of the flushed
+            // file, so that the compaction has to rewrite that file.
             carry_out(&mut runner, "upsert Parts", &["p r000 N=0", "p r199 N=199"]);
             carry_out(&mut runner, "compact", &[]);
         }
@@ -204,7 +205,7 @@ fn rewrite(version: &str, files: &Files) {
     }
 }
 
-/// Opens a stored database, and compares its content with that of a newly made one.
+/// Opens a stored database, and compares its content with a newly created database.
 #[track_caller]
 fn check_opens(version: &str) {
     opened(version).close().unwrap();
@@ -347,7 +348,7 @@ fn a_compressed_database_is_unsupported_without_the_feature_and_unchanged() {
     assert_eq!(table_files(written(&engine.fs)), table_files(stored(COMPRESSED)));
 }
 
-/// The feed is shown with one letter per change and a space between commits.
+/// The test shows the change feed as one letter per change, with a space between commits.
 #[test]
 fn trap_44_a_database_with_kept_logs_has_all_its_changes() {
     let mut engine = opened(KEPT);

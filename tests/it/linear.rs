@@ -1,8 +1,8 @@
-//! Histories of threads that write the same rows with conditions: a linear order of all calls must
-//! exist that explains every answer.
+//! Checks histories of threads that write the same rows with conditions: some linear order of all
+//! calls must explain every answer.
 //!
 //! Each thread follows a seeded program and logs its calls; `rowstone::sim::history` then searches
-//! for such an order. Rows are written alone or as twins, two rows that only groups write and that
+//! for this order. Rows are written alone or as twins, two rows that only groups write and that
 //! scans read as one key. The hot keys change during a program, so that conditions are decided in
 //! memtables, young files and runs.
 //!
@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-// std's waits block inside the standard library, where the sanitizer does not see the ordering.
+// A wait of `std::sync` blocks inside the standard library, where the sanitizer does not see which
+// thread waits for which.
 use parking_lot::Mutex;
 use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
@@ -38,9 +39,9 @@ const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Dur
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// Occasionally a read returns the result of the read before it.
+    /// Occasionally a read returns the result of the previous read of the same key.
     StaleReads,
-    /// Occasionally a conditional write is acknowledged but not made.
+    /// Occasionally a conditional write is acknowledged but not executed.
     ForgetsWrites,
     /// Replaces without checking the ETag.
     IgnoresTags,
@@ -64,8 +65,8 @@ struct Store {
     tables: [Table; 3],
     clock: Arc<ManualClock>,
     wrong: Wrong,
-    /// The number of reads and conditional writes so far, and the last answers, for deliberate
-    /// faults.
+    /// For deliberate faults: the number of reads and conditional writes so far, and the last
+    /// answer for each key.
     asked: AtomicU64,
     answered: Mutex<HashMap<u32, Option<(ETag, Pair)>>>,
 }
@@ -80,7 +81,8 @@ struct Client<'s> {
     /// The ETags seen last, which may be outdated.
     known: HashMap<u32, ETag>,
     flying: VecDeque<(Open, u32, Ticket)>,
-    /// Calls whose tickets were dropped. They are complete once a later commit of this thread is.
+    /// Calls whose tickets were dropped. They are complete once a later commit of this thread is
+    /// complete.
     adrift: Vec<Open>,
     held: Option<(Snapshot, u64, u64)>,
     snapshots: u64,
@@ -413,7 +415,7 @@ impl Client<'_> {
     }
 
     /// Logs the calls in `adrift` as complete. Must be called after a later commit was published,
-    /// because then they are published, too.
+    /// because then these calls are published, too.
     fn complete_adrift(&mut self) {
         for call in self.adrift.drain(..) {
             self.log.answer(call, Answer::Written(None));
@@ -538,8 +540,8 @@ fn trap_19_four_threads_that_run_the_steps_themselves() {
 }
 
 /// Expects that a store with this fault is detected by its history, or by a torn read if
-/// `by_history` is false. On a busy machine the threads may run one after the other, so that
-/// nothing goes wrong. Therefore up to 50 seeds are tried.
+/// `by_history` is false. On a busy machine the threads may run one after the other, and then the
+/// fault has no effect. Therefore up to 50 seeds are tried.
 #[track_caller]
 fn check_detected(wrong: Wrong, by_history: bool) {
     let plan = Plan { threads: 2, calls: 4_000, wrong, ..PLAN };

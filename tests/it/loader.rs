@@ -1,11 +1,11 @@
-//! Bulk loads: which lines are acknowledged, and when.
+//! Tests which lines of a bulk load are acknowledged, and when.
 
 use std::sync::{Arc, Mutex};
 
 use rowstone::{Db, Entity};
 
 /// Loads one row into each of these partitions, with line numbers from 1. Returns the lines that
-/// were acknowledged before the loader was finished, and those acknowledged in total.
+/// were acknowledged before the loader was finished, and all lines that were acknowledged.
 fn load<'p>(partitions: impl Iterator<Item = &'p str>) -> (Vec<u64>, Vec<u64>) {
     let db = Db::open_in_memory().unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));

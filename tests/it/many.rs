@@ -1,5 +1,5 @@
-//! Ten thousand tables, and ten thousand partitions written concurrently: the numbers of files, of
-//! files per read and of manifest edits stay small.
+//! Tests that the numbers of files, of files per read and of manifest edits stay small, with ten
+//! thousand tables, and with ten thousand partitions that are written concurrently.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn ten_thousand_tables_share_files_and_are_dropped_completely() {
     let db = open(&fs);
     assert_eq!(db.tables().unwrap().len() as u64, MANY);
     assert_eq!(stat(&db, "open_files"), 1, "only the catalog was read");
-    // The tables share files after a merge, too.
+    // The tables share files after a compaction, too.
     for i in 0..MANY {
         let table = db.table(&name(i)).unwrap();
         table.insert(Entity::new("p", "s").with("Filler", "x".repeat(200))).unwrap();

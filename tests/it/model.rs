@@ -1,6 +1,6 @@
-//! Random programs with random options against the oracle.
+//! Runs random programs with random options on the engine and on the oracle.
 //!
-//! `PROGRAMS=n` sets their number, `SEED=n` runs only one.
+//! `PROGRAMS=n` sets the number of programs, `SEED=n` runs only the program of this seed.
 
 use crate::say;
 use rowstone::sim::counts::{Counts, Event};

@@ -1,4 +1,4 @@
-//! Ranges that are exported as files and imported into another database: their content, its
+//! Tests ranges that are exported as files and imported into another database: their content, its
 //! visibility, and the state after a crash.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn fill(table: &Table, rows: std::ops::Range<u32>) {
     }
 }
 
-/// Returns all visible parts of the entities.
+/// Returns all entities as text, with every part that a reader sees.
 fn all(table: &Table) -> Vec<String> {
     listed(table.scan(KeyRange::all()))
 }
@@ -118,7 +118,7 @@ fn a_range_is_imported_with_its_etags() {
     let range = KeyRange::partitions("p12".."p4");
     db.export_range("parts", range.clone(), "moving").unwrap();
     let other = options(&fs).open("other").unwrap();
-    // The other database has different table ids.
+    // The other database already has a table, so the imported one gets a different table id.
     let beside = other.create_table("Beside").unwrap();
     fill(&beside, 0..50);
     let (kept, mut steps) = (all(&beside), Vec::new());
@@ -195,7 +195,8 @@ fn an_older_snapshot_does_not_see_imported_rows() {
         assert!(parts.at(&before).get("p15", "001").unwrap().is_none(), "{what}");
         assert_eq!(parts.at(&before).scan(KeyRange::all()).count().unwrap(), 50, "{what}");
     };
-    // Rows in memory that are older than the import are flushed into the same file as newer ones.
+    // Rows in memory that are older than the import are flushed into the same file as rows that are
+    // newer.
     parts.insert(row(990, "old")).unwrap();
     let old = all(&parts).len();
     let moved = other.import_range("moving", "Parts").unwrap();

@@ -1,5 +1,5 @@
-//! Pages: where they end, and that a reader that follows tokens sees every row once, whatever
-//! happens in between.
+//! Tests where pages end, and that a reader that follows tokens sees every row once, whatever
+//! happens between the pages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +41,8 @@ fn keys(query: Query) -> Vec<String> {
     query.into_iter().map(|entity| key(&entity.unwrap())).collect()
 }
 
-/// Reads all keys in pages of `count`. Returns them and the pages' lengths. Runs `between` after
-/// each page.
+/// Reads all keys in pages of `count`. Returns the keys and the lengths of the pages. Runs
+/// `between` after each page.
 fn follow(
     query: &Query,
     count: usize,

@@ -1,5 +1,5 @@
-//! Ranges that are split and merged at any moment, compared with a map: no reader may see a
-//! difference.
+//! Splits and merges key ranges at any moment and compares all reads with a map: no reader may see
+//! a difference.
 //!
 //! Keys are chosen at boundaries: empty ones, prefixes of one another, the first and last
 //! characters; one partition is larger than a range. Flushes and compactions are started and
@@ -20,7 +20,7 @@ use rowstone::{
 
 use crate::say;
 
-/// PartitionKeys and RowKeys that are neighbours in various ways.
+/// PartitionKeys and RowKeys that are close to one another in the order of keys.
 const TEXTS: [&str; 14] = [
     "",
     " ",

@@ -1,5 +1,5 @@
-//! Reads during background work, with tokens, iterators and queues. Also tests the lock of a
-//! database.
+//! Tests reads during background work: by pages with tokens, by iterators, and at the head of
+//! queues. Also tests the lock of a database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! FIFO eviction (`OnFull::DropOldest`) as users see it: no write is refused, the newest rows are
-//! there, and other tables are not affected.
+//! Tests FIFO eviction (`OnFull::DropOldest`) through the public interface: no write is refused,
+//! the newest rows are there, and other tables are not affected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -117,7 +117,7 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
         let mut first = 0;
         for i in 0..6_000 {
             table.upsert(row(order, i)).unwrap();
-            // At most `steps` background steps per write, possibly none.
+            // Runs at most `steps` background steps per write, possibly none.
             (0..steps).take_while(|_| db.step(Duration::ZERO)).count();
             check_used(&fs, &db);
             if i % 500 == 499 {
@@ -237,7 +237,7 @@ fn a_snapshot_keeps_its_rows_and_nothing_is_evicted_in_vain() {
         end = fill(&table, Order::Scattered, end, 5_000);
     }
     assert!(end < 5_000);
-    // An eviction would have deleted rows without freeing space.
+    // Nothing was evicted, because an eviction would have deleted rows without freeing space.
     assert_eq!(rows(&table).unwrap().len(), end);
     assert_eq!(stat(&db, "oldest_files_dropped"), 0);
     let again = table.at(&snapshot).scan(KeyRange::all());
@@ -329,14 +329,15 @@ fn writes_are_refused_where_eviction_cannot_help() {
     let db = ring(&fs, &["log", "later"]).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
     assert_eq!(fill(&log, Order::Ascending, 0, 2_000), 2_000);
-    // Writes to other tables evict all rows of the ring; after that, writes are refused.
+    // Writes to other tables evict all rows of `log`; after that, writes are refused.
     let end = fill(&other, Order::Scattered, 0, 5_000);
     assert!(end < 5_000, "no limit");
     run_background(&db);
     check_used(&fs, &db);
     assert_eq!(rows(&other).unwrap().len(), end);
     assert!(rows(&log).unwrap().len() < 200);
-    // A table with a listed name may be created at any time; dropping a table frees space as usual.
+    // A table that `on_full` names may be created at any time. Dropping a table frees space as
+    // usual.
     db.delete_table("other").unwrap();
     run_background(&db);
     let later = db.create_table("LATER").unwrap();
@@ -389,7 +390,8 @@ fn an_eviction_interrupted_by_a_power_cut_is_finished_and_loses_nothing_else() {
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);
         run_background(&db);
         check_used(&image, &db);
-        // The range tombstone has been applied, or was never written; writes continue.
+        // The range tombstone of the eviction is there or was never written. In both cases writes
+        // continue.
         assert_eq!(fill(&log, Order::Scattered, newest + 1, newest + 300), newest + 300);
         check_newest(&log, Order::Scattered, newest + 300);
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);
@@ -406,7 +408,8 @@ fn an_eviction_interrupted_by_a_power_cut_is_finished_and_loses_nothing_else() {
 #[test]
 fn a_database_above_its_limit_shrinks_to_it() {
     let fs = MemFs::new();
-    // Written without eviction, and merged: its files contain rows of all ages.
+    // The database is written without eviction and compacted, so its files contain rows of all
+    // ages.
     let db = unlimited(&fs).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
     for i in 0..300 {
@@ -429,7 +432,7 @@ fn a_database_above_its_limit_shrinks_to_it() {
     assert!(used(&fs) <= limit, "{}", used(&fs));
     check_newest(&log, Order::Scattered, 501);
     assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 20);
-    // A full compaction does not merge the files of these tables.
+    // A full compaction does not merge the files of tables with eviction.
     let files = stat(&db, "files");
     db.compact().unwrap();
     assert!(stat(&db, "files") >= files.min(3));

@@ -34,7 +34,8 @@ fn seeds_find_no_failure_and_cover_every_event() {
     assert!(EXPLORED.seeds < SEEDS || missing.is_empty(), "never met: {missing:?}");
 }
 
-/// Queries cover every case in which zones could be wrong.
+/// The queries of the seeds cover every case in which zones (statistics by which blocks are
+/// skipped) could be wrong.
 #[test]
 fn trap_40_trap_53_queries_that_skip_blocks_find_all_rows() {
     assert_eq!(EXPLORED.failures.first(), None);

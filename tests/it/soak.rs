@@ -243,7 +243,7 @@ fn read(world: &World, seed: u64) -> u64 {
     reads
 }
 
-/// Reads the counters page by page: all of them, whatever happens between two pages.
+/// Reads the counters page by page. All counters must be found, whatever happens between two pages.
 fn read_pages(world: &World, size: usize) {
     let (mut names, mut token) = (Vec::new(), None);
     loop {

@@ -1,5 +1,5 @@
-//! Several threads on one database: one insert per key succeeds, groups are visible as a whole, and
-//! ETags only grow.
+//! Tests several threads on one database: of concurrent inserts of a key one succeeds, groups are
+//! visible as a whole, and ETags only grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -128,8 +128,8 @@ fn trap_17_groups_are_seen_whole_by_readers() {
     db.close().unwrap();
 }
 
-/// The clock jumps forward and back while the database is not open. Each opening ends by a close, a
-/// kill or a power cut.
+/// The clock jumps forward and back while the database is not open. Each opening ends with a close,
+/// a kill or a power cut.
 #[test]
 fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
     let clock = Arc::new(ManualClock::new(START));

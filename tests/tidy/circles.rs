@@ -1,4 +1,4 @@
-//! Circles: no files of `src` import one another in a circle, such as a parent that imports its
+//! Checks that no files of `src` import one another in a circle, such as a parent that imports its
 //! child and a child that imports its parent.
 //!
 //! A circle is a strongly connected component of the import graph with more than one file.

@@ -1,5 +1,5 @@
-//! "Four corners": each module `src/format/X.rs` has a section §X in FORMAT.md, a fuzz target X and
-//! a corpus X.
+//! Checks the "four corners": each module `src/format/X.rs` has a section §X in FORMAT.md, a fuzz
+//! target X and a corpus X.
 //!
 //! A heading of FORMAT.md contains `§X` for each structure that its section describes. A source
 //! file cites the section as `FORMAT.md §X`.

@@ -1,4 +1,5 @@
-//! Documents: each relative link refers to an existing file, and its anchor to an existing heading.
+//! Checks that each relative link in a document refers to an existing file, and its anchor to an
+//! existing heading.
 
 use super::Offence;
 

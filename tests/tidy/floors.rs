@@ -1,5 +1,5 @@
-//! Floors are the layers of the top modules. A module uses only modules of lower floors: none of
-//! its own or a higher floor, and nothing through the crate root.
+//! Checks the floors, which are the layers of the top modules. A module uses only modules of lower
+//! floors: none of its own or a higher floor, and nothing through the crate root.
 //!
 //! The table has the order of docs/ARCHITECTURE.md. Within a top module, files may import one
 //! another as far as `circles.rs` allows. In `src/lsm`, in addition, the folders, here called

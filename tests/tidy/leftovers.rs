@@ -1,4 +1,5 @@
-//! Leftovers: code for debugging, sleeps, ignored tests, and assertions that assert nothing.
+//! Reports leftovers: code for debugging, sleeps, ignored tests, and assertions that assert
+//! nothing.
 
 use super::Offence;
 use super::source::{Source, word_offsets};

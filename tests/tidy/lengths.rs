@@ -1,4 +1,4 @@
-//! Lengths: lines and functions.
+//! Checks the lengths of lines and functions.
 //!
 //! Only code lines are counted, not comments or blank lines. A long string literal does not make a
 //! line too long.
@@ -7,7 +7,8 @@ use super::Offence;
 use super::source::{Source, is_word, word_offsets};
 
 const LINE_CHARS_MAX: usize = 100;
-/// The maximum characters of a line with a comment; `prose.rs` allows fewer, except in tables.
+/// The maximum number of characters of a line with a comment. `prose.rs` allows fewer, except in
+/// tables.
 const COMMENT_CHARS_MAX: usize = 130;
 const FUNCTION_LINES_MAX: usize = 70;
 

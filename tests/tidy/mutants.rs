@@ -1,5 +1,6 @@
-//! Mutants: each switch `mutant!("name")` in the code is listed in `src/testing/sim/mutants.rs` or
-//! in `.ci/loom`, each listed mutant is in the code, and there are at most [`MUTANTS_MAX`].
+//! Checks the mutants, deliberate bugs behind switches: each switch `mutant!("name")` in the code
+//! is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`, each listed mutant is in the code,
+//! and there are at most [`MUTANTS_MAX`].
 //!
 //! An entry of the list is written `entry("name", …`. Names are short words with hyphens.
 
@@ -8,8 +9,8 @@ use std::collections::BTreeSet;
 use super::Offence;
 use super::source::{Source, is_word};
 
-/// The maximum number of switches. They are for protocols; pure code is tested by mutations made by
-/// hand (docs/TESTING.md).
+/// The maximum number of switches. Only protocols have switches; pure code is tested by mutations
+/// made by hand (docs/TESTING.md).
 const MUTANTS_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 20;
 const LIST: &str = "mutants.rs";

@@ -1,5 +1,5 @@
-//! The oracle, with which tests compare the engine, is independent of it: it may use the model of
-//! values, but nothing that stores them.
+//! Checks that the oracle, with which tests compare the engine, is independent of the engine: it
+//! may use the types of values, but no code that stores values.
 
 use super::Offence;
 use super::source::Source;

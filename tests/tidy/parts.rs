@@ -1,5 +1,5 @@
-//! The engine has four parts, such as `Reader`. The inherent `impl`s of each part are only in one
-//! folder or file of `src/lsm`, its room.
+//! Checks that the inherent `impl`s of each of the engine's four parts, such as `Reader`, are in
+//! one folder or file of `src/lsm`, called the room of the part.
 
 use super::Offence;
 use super::imports::Graph;

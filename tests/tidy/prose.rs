@@ -1,4 +1,5 @@
-//! Prose: comments, documents, texts in quotes and names of tests are plain English in short lines.
+//! Checks that comments, documents, texts in quotes and names of tests are plain English in short
+//! lines.
 //!
 //! The checks do not cover the meaning of the text.
 

@@ -1,4 +1,5 @@
-//! A Rust file as the rules see it: code without literals and comments, comments without code.
+//! A Rust file, split for the rules of this test: code without literals and comments, comments
+//! without code.
 //!
 //! Invariants
 //! * each line keeps its number; columns change, because literals are emptied;
@@ -212,8 +213,8 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Returns the length of a character literal at the start of `text`: `'a'` is a literal, the
-/// lifetime `'a` is none.
+/// Returns the length of a character literal at the start of `text`. `'a'` is a literal; the
+/// lifetime `'a` is not.
 fn char_literal_len(text: &str) -> Option<usize> {
     let body = text.strip_prefix('\'')?;
     let mut chars = body.chars();

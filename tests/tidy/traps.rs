@@ -1,4 +1,5 @@
-//! Traps: docs/TESTING.md maps every known way to lose data to the test that detects it.
+//! Checks the table of traps in docs/TESTING.md, which maps every known way to lose data to the
+//! test that detects it.
 //!
 //! Rows of the table are `| number | failure | tests, or "waits for …" |`.
 

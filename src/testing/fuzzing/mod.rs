@@ -1,11 +1,11 @@
-//! Fuzz targets for decoders, for commands that read bytes, and for whole databases; also a round
-//! trip per example of FORMAT.md. The feature `fuzzing` is for this repository; its interface is
-//! unstable.
+//! Fuzz targets for decoders, for commands that read bytes, and for whole databases, and one round
+//! trip for each example in FORMAT.md. The feature `fuzzing` is meant for this repository only; its
+//! interface is unstable.
 //!
 //! A target panics only if the tested code is wrong: it panicked, returned a wrong result, or
-//! accepted data that does not encode to the same meaning. Bytes under a checksum are also tested
-//! with a corrected one, to reach the code after the check. The drivers (`fuzz/`) limit the memory
-//! that a target may use.
+//! accepted data whose encoding has another meaning. Where a checksum protects the bytes, the
+//! target also corrects the checksum and tests again, to reach the code after the check. The
+//! drivers (`fuzz/`) limit the memory that a target may use.
 
 #[cfg(feature = "cli")]
 pub(crate) mod commands;
@@ -40,7 +40,8 @@ pub use seeds::seeds;
 /// A fuzz target, which accepts any bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target by name, except `fuzzing_rest`. Each file of `src/format` has a target of its name.
+/// Every target by name, except `fuzzing_rest`. Each file in `src/format` has a target with the
+/// name of the file.
 pub const TARGETS: &[(&str, Target)] = &[
     ("block", block),
     #[cfg(feature = "cli")]

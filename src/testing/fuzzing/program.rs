@@ -1,13 +1,13 @@
-//! Fuzz target: programs of the simulation (`sim`), which run on the engine and the oracle, with
-//! crashes, faults and damage.
+//! A fuzz target that runs random programs (lists of steps, see `sim`) on the engine and on the
+//! oracle, with crashes, I/O faults and damaged files.
 
 use crate::testing::sim::program::{Mix, Program, check};
 
-/// The maximum number of steps, more than an input of the default length can request.
+/// The maximum number of steps of a program. An input of the default length cannot encode as many.
 const STEPS_MAX: usize = 1000;
 
-/// Runs the program that results from using the bytes, in order, for every choice. The program ends
-/// when the bytes are used up.
+/// Runs the program that the bytes encode: each choice takes the next bytes. The program ends when
+/// the bytes are used up.
 pub fn program(data: &[u8]) {
     check(&Program::from_bytes(data, STEPS_MAX, Mix::ALL));
 }

@@ -1,4 +1,4 @@
-//! Fuzz targets: user keys, shapes, rows, and the text forms of values.
+//! Fuzz targets for user keys, shapes, rows, and the text forms of values.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub fn shape(data: &[u8]) {
     assert_eq!(decode_shape(&encoded).as_ref(), Ok(&shape));
 }
 
-/// Tests rows: self-describing ones, and rows of one of two known shapes.
+/// Tests rows that contain their own shape (list of properties), and rows of two known shapes.
 pub fn row(data: &[u8]) {
     let shapes = known_shapes();
     let lookup = |number: u32| shapes.get(number as usize);
     let Ok(row) = decode_row(data, lookup) else { return };
     let _number = row_shape_number(data);
-    // Values can be read whether or not the row was checked.
+    // Reading values must not panic, even if the row was not checked before.
     let names: Vec<_> = row.shape.arc().properties().map(|(name, _)| name.to_owned()).collect();
     let fields = row.shape.arc().fields(row.body);
     for name in &names {
@@ -119,7 +119,7 @@ pub(super) fn split_shape(data: &[u8]) -> Option<(Arc<Shape>, &[u8])> {
     Some((Arc::new(shape), cursor.rest()))
 }
 
-/// Returns a row of `shape`, which has number 0.
+/// Returns a row that refers to `shape` by number instead of containing it.
 pub(super) fn numbered<'a>(shape: &'a Arc<Shape>, body: &'a [u8]) -> RowRef<'a> {
     RowRef { shape: ShapeRef::Shared(shape), body }
 }

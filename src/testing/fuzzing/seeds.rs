@@ -1,4 +1,5 @@
-//! Initial corpora: a few well-formed structures of each kind, made by the encoders.
+//! Builds the initial corpora of the fuzz targets: a few well-formed structures of each kind, made
+//! by the encoders.
 
 use super::made::made;
 use crate::codec::HashSeed;
@@ -79,7 +80,7 @@ fn block(packing: Packing) -> Vec<u8> {
     made(|out| sealer.seal(place, &b"rows, rows, rows and more rows ".repeat(9), out))
 }
 
-/// Returns rows compressed by columns.
+/// Returns a block of rows that is compressed by columns.
 fn columns() -> Vec<u8> {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     let Ok(mut sealer) = Sealer::new(Packing::Columns) else { return Vec::new() };
@@ -115,7 +116,7 @@ fn shape() -> Shape {
     Shape::new(EdmType::ALL.into_iter().map(|edm| (edm.name().into(), edm)).collect())
 }
 
-/// Returns a self-describing row, and rows of the two shapes that the target knows.
+/// Returns a row that contains its own shape, and rows of the two shapes that the target knows.
 fn rows() -> Vec<Vec<u8>> {
     let own = b"\x00\x01\x04\x05Stock\xb0\x04\x00\x00".to_vec();
     let flight = b"\x02\xfe\xff\xff\xff\x01\x02\x08AAN12345".to_vec();
@@ -247,7 +248,8 @@ const TEXTS: [&str; 4] = [
     "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
 ];
 
-/// Filters with every literal, operator and form; also refused and malformed ones.
+/// Filters that together have every kind of literal, every operator and every form, and some that
+/// are malformed or must be refused.
 const FILTER_TEXTS: [&str; 6] = [
     "PartitionKey eq 'bolts' and RowKey ge 'm4''x' and RowKey lt '\u{1f600}' or not Coated",
     "((1.5E+3 le Price)or(Big ne -5L))and not(Stock gt 3D or Stock lt -7 or T eq true)",
@@ -265,7 +267,8 @@ const REQUESTS: [&str; 5] = [
     r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
 ];
 
-/// Inputs: the first byte selects the options of the command, the rest is the file.
+/// Inputs for the target `csv`: the first byte selects the options of the command, the rest is the
+/// file.
 const CSV: [&str; 5] = [
     "0PartitionKey,RowKey,A,B,C\np,r1,1,true,x\np,r2,-7,false,\"a \"\"b\"\", c\"\nq,r1,,,\n",
     "1a,b,c\n1,2020-01-01T00:00:00Z,1.5\n2,2021-02-03T04:05:06.789Z,NaN\nbad\n\"x\"y,1,2\n",
@@ -309,7 +312,8 @@ not a request
 ];
 
 /// Returns inputs for the target `directory`: a byte that selects the database, then edits. An edit
-/// is one byte with 9 × file + kind of edit, an offset of two bytes, and the bytes for the edit.
+/// is a byte (9 × number of the file + kind of edit), a two-byte offset, and the bytes that the
+/// edit needs.
 fn edits() -> Vec<Vec<u8>> {
     let edit = |file: u8, what: u8, offset: u8, with: &[u8]| {
         [&[file * 9 + what, offset, 0], with].concat()
@@ -357,7 +361,7 @@ fn wal() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns a page of two blocks with a column of each type, and a summary.
+/// Returns a page of zones for two blocks, with a column of each type, and a zone summary.
 fn zones() -> Vec<Vec<u8>> {
     let meta = ZoneMeta { seq_min: Seq(7), seq_max: Seq(300), entries: 3, flags: 3 };
     let columns = EdmType::ALL.map(|edm| ZoneColumn {

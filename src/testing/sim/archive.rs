@@ -1,9 +1,10 @@
 //! An archive step: copies the entities of a table to another database and then deletes the
-//! originals. The step runs on images of the disk and is interrupted at random operations.
+//! originals. The step runs on copies of the simulated disk and is interrupted at random file
+//! operations.
 //!
 //! Invariants
-//! * wherever the step is interrupted, every entity has its unchanged original, or a copy that is
-//!   unchanged and durable, or both;
+//! * wherever the step is interrupted, each entity still exists unchanged in the source table, or
+//!   as a durable copy in the archive, or in both places;
 //! * a further run completes the step: all entities are in the archive, no original is left, and
 //!   neither database has anything else.
 
@@ -74,7 +75,7 @@ impl Runner {
         archived().map_err(|error| format!("archive: {error:?}"))
     }
 
-    /// Compares the contents of both databases with `all`, the rows before the step.
+    /// Compares the table in the database and in the archive with `all`, the rows before the step.
     fn archived(
         &self,
         image: &MemFs,

@@ -1,11 +1,12 @@
-//! Backups into one directory, restored and compared, both as written and after a power cut.
+//! Makes backups into one directory, restores them, both as written and after a power cut, and
+//! compares the result with the oracle.
 //!
 //! Invariants
 //! * an acknowledged backup is restored as the database was at that time, whatever changed later;
 //! * a restored database has a new incarnation;
 //! * pruning leaves the remaining backups unchanged.
 //!
-//! `db::tests` tests backups whose files are damaged.
+//! `db::tests` tests backups with damaged files.
 
 use crate::db::Backup;
 use crate::error::Result as EngineResult;
@@ -17,8 +18,8 @@ use super::runner::{Outcome, Runner, none_of};
 
 /// Directory of the backups.
 const BACKUPS: &str = "backups";
-/// Each backup whose number is a multiple of this number is followed by a prune. The prune keeps
-/// one backup fewer than this number.
+/// After each backup whose number is a multiple of this constant, old backups are pruned; the
+/// newest `PRUNED_EVERY - 1` remain.
 const PRUNED_EVERY: u64 = 3;
 
 impl Runner {
@@ -63,7 +64,8 @@ impl Runner {
         self.engine.options_on(fs).open_backup(BACKUPS)
     }
 
-    /// Restores a backup next to the database of `image`, which is not open, and compares the two.
+    /// Restores backup `number` on `image` and compares it with the state that the oracle had when
+    /// the backup was made.
     fn restored(&mut self, image: &MemFs, number: u64) -> Result<(), String> {
         let Some(expected) = self.backups.get(&number).cloned() else { return Ok(()) };
         let path = format!("restored{number}");

@@ -1,5 +1,5 @@
-//! Readers concurrent with the engine: a read-only process, and a consumer of the change feed that
-//! continues from its last position.
+//! Runs readers concurrently with the engine: a read-only process, and a consumer of the change
+//! feed that continues from its last position.
 //!
 //! Invariants
 //! * a reader shows a prefix of the commits, all of which survive a power cut;
@@ -23,10 +23,11 @@ use super::runner::{Outcome, Runner, line, none_of};
 use super::runner_state::Fed;
 
 impl Runner {
-    /// Opens a reader next to the engine, compares it, and consumes the new part of the feed.
+    /// Opens a read-only database while the engine runs, compares its contents with the oracle, and
+    /// consumes the new part of the change feed.
     pub(super) fn beside(&mut self) -> Outcome {
-        // Skipped after a failure, because the contents of the disk are unknown. Other steps check
-        // damaged bytes.
+        // The step is skipped after a failure, because the contents of the disk are unknown. Other
+        // steps check damaged bytes.
         if self.may_differ_on_disk() || !self.oracle.pending.is_empty() {
             return line("troubled");
         }

@@ -1,5 +1,5 @@
-//! The corruption ledger: every byte of small databases is flipped, every file is cut at every
-//! length and erased, and each outcome gets a class.
+//! Builds the corruption ledger: every byte of small databases is flipped, every file is cut at
+//! every length and erased, and each outcome is counted in one of five classes.
 //!
 //! | class     | means                                                                          |
 //! | corrected | all data is present and sound, although the damaged structure matters          |
@@ -28,9 +28,9 @@ pub use self::subject::Origin;
 pub struct Ledger {
     /// The seed of the databases.
     pub seed: u64,
-    /// One entry for each structure and kind of damage, in the order of files.
+    /// One entry for each structure and kind of damage, ordered by file.
     pub entries: BTreeMap<Heading, Counts>,
-    /// The reasons why bytes were harmless or damage was corrected, with their frequency.
+    /// The reasons for harmless and corrected outcomes, with their frequency.
     pub reasons: BTreeMap<&'static str, u64>,
     /// Descriptions of the first wrong outcomes.
     pub findings: Vec<String>,
@@ -52,7 +52,7 @@ pub struct Heading {
 pub struct Counts {
     /// All data is present, although the structure matters.
     pub corrected: u64,
-    /// Refused with file and offset.
+    /// An error names the damaged file and an offset in the damaged structure.
     pub refused: u64,
     /// All data is present, because the byte has no meaning.
     pub harmless: u64,
@@ -67,8 +67,8 @@ pub struct Counts {
 /// The maximum number of findings described per entry.
 const FINDINGS_MAX: u64 = 3;
 
-/// Damages databases of all origins, read in both I/O modes, and returns the ledger. `progress`
-/// receives the number of finished cases and the total.
+/// Damages databases of all origins, reads each in both I/O modes, and returns the ledger.
+/// `progress` receives the number of finished cases and the total.
 pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
     let modes = [IoMode::Mmap, IoMode::Pread];
     let subjects = Origin::ALL.iter().flat_map(|origin| modes.map(|mode| (*origin, mode)));
@@ -132,7 +132,7 @@ fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
     harms
 }
 
-/// Returns every offset, except that within long runs of zeros only every 512th is used.
+/// Returns the offsets to damage: every offset, but in long runs of zeros only every 512th.
 fn interesting(bytes: &[u8]) -> Vec<u64> {
     let zero = |at: usize| bytes.get(at).is_none_or(|byte| *byte == 0);
     let run = |at: usize| (at.saturating_sub(16)..=at + 16).all(zero);

@@ -1,7 +1,8 @@
-//! The life of an unattended device, which keeps some hours of readings. Every second it inserts a
+//! Simulates the life of an unattended device, from its first boot to the end of the simulated
+//! time. The device keeps some hours of sensor readings in a database. Every second it inserts a
 //! reading, every 10 s it replaces a setting conditionally, and every 30 s it inserts a group.
 //!
-//! * The power fails every 1 to 10 s, at a random file operation or between two.
+//! * The power fails every 1 to 10 s, at a random file operation or between two operations.
 //! * The clock of a boot is right, or wrong until it is set, or jumps by decades and back.
 //! * In one boot of twenty, 4 KiB of a table file cannot be read for up to four boots.
 //! * Each opening must show all durable readings that have not expired, and a prefix of the others.
@@ -15,9 +16,10 @@
 //! assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
 //! ```
 //!
-//! One seed decides everything, on one thread: equal lives have equal digests. Simulated time also
-//! advances while the power is off; the clock of the next boot may not show the time that passed.
-//! The parts are `model` (expected data), `work` (reads and writes) and `wall` (the clock).
+//! A life runs on one thread, and its seed decides everything: equal seeds have equal digests.
+//! Simulated time also advances while the power is off; the clock of the next boot may not show the
+//! time that passed. The parts are `model` (expected data), `work` (reads and writes) and `wall`
+//! (the clock).
 
 mod model;
 mod report;
@@ -50,22 +52,22 @@ const DAY: u64 = 86_400 * SECOND;
 const TTL: Duration = Duration::from_secs(6 * 3_600);
 /// The size of the part of the medium that becomes unreadable, in bytes.
 const STRETCH: u64 = 4 << 10;
-/// The number of background steps after which the work counts as endless.
+/// If background work takes this many steps, the simulation fails because the work does not end.
 const STEPS_MAX: u64 = 100_000;
 
 /// The parameters of a life.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// The seed, which decides everything else.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The simulated time.
+    /// The simulated duration.
     pub time: Duration,
     /// The time to live of readings; `None` keeps them.
     pub ttl: Option<Duration>,
     /// Whether the clock of the first boot starts in 1970; otherwise it is right.
     pub begins_in_1970: bool,
-    /// Whether retention trusts every clock. Readings then expire too early, which must be
-    /// detected.
+    /// Whether rows may expire by a clock that jumped (see `Options::trust_clock_jumps`). Readings
+    /// then expire too early, which the simulation must detect.
     pub trusts_clock_jumps: bool,
 }
 
@@ -98,7 +100,7 @@ struct Device {
 /// The plan of one boot.
 struct Session {
     boot: Boot,
-    /// The latest time of the power cut.
+    /// The remaining time of the session, in ticks. The power fails at its end at the latest.
     ends: u64,
     durability: Durability,
     delay: Duration,
@@ -194,7 +196,8 @@ impl Device {
         }
     }
 
-    /// Whether clocks may be ahead of the time: only in the second half of a life.
+    /// Whether a clock may be ahead of the true time. Clocks are ahead only in the second half of a
+    /// life.
     fn is_ahead_allowed(&self) -> bool {
         self.now >= ticks_in(self.life.time) / 2
     }
@@ -237,7 +240,8 @@ impl Device {
             self.figures.openings += 1;
             self.live_on(db, &mut session)?;
         } else if !self.power.is_gone() {
-            // The device can do nothing until the next boot.
+            // The database is closed although the power is on, so the device is idle until the next
+            // boot.
             self.figures.openings_failed += 1;
         }
         if !self.power.is_gone() {
@@ -266,7 +270,7 @@ impl Device {
         Ok(())
     }
 
-    /// Starts the device again with the remaining data.
+    /// Switches the power on again. The disk has the data that survived the power cut.
     fn power_on(&mut self) {
         self.power = PowerFs::new(Arc::new(self.fs.clone()), self.fs.clone());
         self.faults = self.faults.over(Arc::new(self.power.clone()));

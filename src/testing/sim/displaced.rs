@@ -1,10 +1,9 @@
-//! A displacement: while a database is open, its directory is moved, or replaced by another
-//! database, or its lock file is removed and a second process opens it. It happens on an image of
-//! the disk.
+//! Displaces an open database, on a copy of the disk: moves its directory, replaces the directory
+//! by another database, or removes the lock file so that a second process opens the database.
 //!
 //! Invariants
-//! * one second after the displacement and later, the first process acknowledges nothing, and
-//!   changes no file of the other database or process;
+//! * from one second after the displacement on, the first process acknowledges nothing, and changes
+//!   no file of the other database or process;
 //! * the first database still has every row that was acknowledged before.
 
 use std::path::Path;
@@ -75,7 +74,8 @@ fn displace(
     if works_on(first) {
         return Ok(Some("the first process acknowledges a change"));
     }
-    // Without its lock file the first process may still write to its own log in the same directory.
+    // This is checked only if the directory was replaced. If only the lock file was removed, the
+    // first process may still write to its own log in the same directory.
     if way == "replaced" && files != self::files(image) {
         return Ok(Some("the first process changed files of the second"));
     }

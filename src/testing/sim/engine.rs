@@ -1,5 +1,5 @@
-//! The engine as the simulation uses it, on a memory file system that may fail, lose its power or
-//! get damaged. Writes, reads and results have the types of the oracle.
+//! Wraps the engine for the simulation. The engine runs on a memory file system that may fail, lose
+//! its power or get damaged. Writes, reads and results have the types of the oracle.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,18 +26,19 @@ use super::step::{Config, Lane, Scan, Verb, Write};
 
 /// Directory of the database.
 pub const PATH: &str = "db";
-/// The size of a range, so small that ranges are split and merged every few hundred rows.
+/// The size of a key range, so small that ranges are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 pub(super) const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// The price of a merge, so low that one or two queries justify it.
+/// The price of a merge that is done to speed up reads, so low that one or two queries justify it.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// The bytes of logs that are kept for the change feed: only a few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
-/// A snapshot, with handles of the tables of that time. A table may have been dropped since.
+/// A snapshot, with handles of the tables that existed when it was taken. A table may have been
+/// dropped since.
 pub(super) struct Pinned {
     snapshot: Snapshot,
     tables: BTreeMap<String, Table>,
@@ -99,10 +100,8 @@ impl Engine {
         self.faults = self.faults.over(Arc::new(self.power.clone()));
     }
 
-    /// Opens the database with faults and power cuts. A database that is open is dropped first.
-    ///
-    /// # Errors
-    /// Errors of [`Options::open`].
+    /// Opens the database through the layers that inject faults and power cuts. A database that is
+    /// open is dropped first.
     pub fn open(&mut self) -> Result<()> {
         self.open_on(Arc::new(self.faults.clone()))
     }
@@ -146,7 +145,7 @@ impl Engine {
 
     /// Drops the handle as a killed process would, and continues with the contents of `fs`.
     pub(super) fn abandon(&mut self, fs: MemFs) {
-        // Ends the run before the handle is dropped, because writes of the dropped handle would
+        // Cuts the power before the handle is dropped, because writes by the dropped handle would
         // only cost time.
         drop(self.power.cut(End::Kill));
         self.let_go();
@@ -169,7 +168,8 @@ impl Engine {
         self.db().engine().reader().published().ticks()
     }
 
-    /// Drops a table. On success also returns the answers to a read and a write by an older handle.
+    /// Drops a table. On success also returns the answers to a read and a write through a handle
+    /// that was opened before the drop.
     pub(super) fn drop_table(&self, name: &str) -> (Result<()>, Vec<Result<()>>) {
         let handle = self.db().table(name);
         let dropped = self.db().delete_table(name);
@@ -213,7 +213,8 @@ impl Engine {
         }
     }
 
-    /// Runs one background step of a lane. Returns false if there was nothing to do.
+    /// Runs one background step of a lane (a kind of background work). Returns false if there was
+    /// nothing to do.
     pub(super) fn step(&self, lane: Lane) -> bool {
         let lane = match lane {
             Lane::Log => executor::Lane::Log,
@@ -372,7 +373,7 @@ impl Engine {
         Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
     }
 
-    /// Whether this name still denotes the same table as at the snapshot.
+    /// Whether `name` still denotes the table that it denoted when the snapshot was taken.
     pub(super) fn is_of_today(&self, name: &str, at: &Pinned) -> bool {
         let id = |table: &Table| table.entry.gate.table;
         let then = at.tables.get(&name.to_lowercase()).map(id);
@@ -491,7 +492,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         .background(Background::Manual)
         .clock(clock.clone())
         .seed(config.seed);
-    // Sizes below the limits for applications, so that rare events become frequent.
+    // These sizes are below the limits for applications, so that rare events become frequent.
     let options = Options {
         memtable_bytes: config.memtable_bytes,
         log_buffer_bytes: config.log_buffer_bytes,

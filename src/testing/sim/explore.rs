@@ -33,9 +33,9 @@ pub struct Explored {
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs seeds from `first` on with `jobs` threads, each with `mutant` active if there is one. Ends
-/// after `count` seeds, or when `go_on` returns false, which is called after every seed with the
-/// results so far.
+/// Runs seeds from `first` on with `jobs` threads. `mutant`, if there is one, names a deliberate
+/// bug that is active in every run. Ends after `count` seeds, or when `go_on` returns false, which
+/// is called after every seed with the results so far.
 pub fn explore(
     first: u64,
     count: u64,

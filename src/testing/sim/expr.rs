@@ -1,12 +1,12 @@
 //! Filters in the oracle: a tree, its text, and its value for a row.
 //!
 //! Invariants
-//! * independent of the engine: comparisons are implemented a second time, after docs/SEMANTICS.md
+//! * independent of the engine: comparisons are implemented a second time, from docs/SEMANTICS.md
 //!   §9.2;
-//! * the text is in the filter language, and [`Expr::parse`] of it returns the same tree.
+//! * the text is in the filter language, and [`Expr::parse`] of the text returns the same tree.
 //!
-//! Not here: invalid filters, literals on the left and bare properties, which the tests of the
-//! filter language cover.
+//! Invalid filters, literals on the left and bare properties do not occur here. The tests of the
+//! filter language cover them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -102,7 +102,7 @@ fn value_of(row: &Row, name: &str) -> Option<Val> {
 }
 
 /// Returns the order of a property relative to a literal; `None` if a NaN is involved. A property
-/// whose type cannot be compared with the literal's is less.
+/// whose type cannot be compared with the type of the literal counts as less.
 fn order(property: &Val, literal: &Val) -> Option<Ordering> {
     use Val::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
     let double = |bits: &u64| f64::from_bits(*bits);

@@ -1,8 +1,8 @@
-//! Damage to the disk and the process, and the losses and errors that it permits.
+//! Injects faults and damage, ends processes, and decides which losses and errors are then allowed.
 //!
 //! Invariants
 //! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
-//!   prefix has all shown commits whose durability covers this kind of crash;
+//!   prefix has all visible commits whose durability covers this kind of crash;
 //! * recovered commits survive, however the process ends later;
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
@@ -135,7 +135,8 @@ impl Runner {
         if !self.engine.is_open() || was_rotten || has_failed {
             return self.reopen();
         }
-        // A full disk alone does not end writing: when space is freed, the engine continues.
+        // A full disk alone does not require a reopening: when space is freed, the engine
+        // continues.
         let mut lines = self.end_halves()?;
         lines.extend(self.sync()?);
         self.well_again(self.engine.faults_met());
@@ -210,8 +211,8 @@ impl Runner {
         self.reopened(floor)
     }
 
-    /// Opens the database, possibly with faults and power cuts, and finally without. Then compares
-    /// the state.
+    /// Tries to open the database until an opening succeeds, and then compares the state. The first
+    /// attempts may meet faults and power cuts.
     pub(super) fn reopened(&mut self, mut floor: usize) -> Outcome {
         let mut mended = false;
         loop {
@@ -238,7 +239,8 @@ impl Runner {
                     self.counts.note(Event::FailedOpen);
                     self.wear = Wear::default();
                     drop(self.engine.close());
-                    // After a kill or power cut the disk still has the same troubles.
+                    // A kill or power cut repairs nothing, so the faults remain for the next
+                    // attempt.
                     if !self.engine.power.is_gone() {
                         self.end_troubles();
                         mended = true;
@@ -249,8 +251,8 @@ impl Runner {
         }
     }
 
-    /// Checks that the found state is that after at least `floor` commits. The commits in that
-    /// state are durable from now on, and later ones are treated as if they never happened.
+    /// Checks that `state` is the state after some number of commits that is at least `floor`.
+    /// These commits are durable from now on; later commits are treated as if they never happened.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
@@ -263,7 +265,7 @@ impl Runner {
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
     }
 
-    /// Whether a fault is armed, or the disk has damage, a limit, or a fault that was met.
+    /// Whether a fault is armed or was met, or the disk is damaged or limited.
     pub(super) fn is_troubled(&self) -> bool {
         self.engine.faults.is_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
     }
@@ -295,9 +297,9 @@ impl Runner {
         }
     }
 
-    /// Closes the database and damages a copy. The copy must be refused, or show no difference,
-    /// because checksums cover every byte. For every fourth seed, cuts the last log of a copy of
-    /// the open database instead, and kills the process.
+    /// Closes the database, damages a copy, and opens and reads the copy. Each read must fail or
+    /// return the right result, because checksums cover every byte. One seed in four instead kills
+    /// the process and cuts the last log in a copy of the open database.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not during other troubles");
@@ -352,8 +354,8 @@ impl Runner {
         }
         let path = rng.pick(&paths).clone();
         let len = image.len(&path).unwrap_or_default();
-        // Half of the damage is near the beginning of the file, because the rest may only be
-        // reserved space.
+        // Half of the damage is near the beginning of the file, because the remaining bytes may be
+        // reserved space only.
         let front = if rng.chance(1, 2) { len } else { len.min(2048) };
         let at = rng.below(front);
         let done = match rng.below(4) {

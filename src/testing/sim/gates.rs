@@ -1,4 +1,5 @@
-//! Gates in the oracle, and the reads that must be answered `ServerBusy`.
+//! Models gates in the oracle. A closed gate refuses writes to a span of keys, or also reads (an
+//! offline span); refused requests are answered `ServerBusy`.
 //!
 //! Invariants
 //! * a write into a closed span is refused before its condition is evaluated (`oracle`);

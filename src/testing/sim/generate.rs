@@ -44,7 +44,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// No interruptions, and a healthy disk.
+    /// Only clean closes interrupt the run. Steps do not overlap, and the disk is healthy.
     pub const PLAIN: Mix = Mix {
         crashes: 0,
         reopens: 2,
@@ -59,7 +59,7 @@ impl Mix {
         archives: 0,
         displacements: 0,
     };
-    /// Clean closes are the only interruptions.
+    /// As `PLAIN`, with overlapping steps and with copies of the database.
     pub const QUIET: Mix = Mix {
         tickets: 200,
         overlaps: 100,
@@ -69,7 +69,7 @@ impl Mix {
         displacements: 1,
         ..Mix::PLAIN
     };
-    /// Kills and power cuts, but no other damage.
+    /// As `QUIET`, with kills and power cuts.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
     /// All kinds of steps.
     pub const ALL: Mix = Mix { clock: 12, tables: 12, faults: 25, rot: 12, ..Mix::CRASHING };
@@ -78,7 +78,8 @@ impl Mix {
 const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
 /// The tables that evict their oldest rows, if eviction is enabled.
 pub(super) const RING: [&str; 2] = [TABLES[0], TABLES[2]];
-/// Keys that are prefixes of one another, empty, long, or beyond the basic plane.
+/// Partition keys: the empty key, keys that are prefixes of others, and two keys whose order
+/// differs between UTF-8 and UTF-16.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
 const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
 
@@ -135,7 +136,7 @@ impl Source<'_> {
         &items[self.index(items.len())]
     }
 
-    /// Returns any number, made of three bytes if the source is bytes.
+    /// Returns an arbitrary number, derived from three bytes if the source is bytes.
     fn number(&mut self) -> u64 {
         match self {
             Source::Seed(rng) => rng.next_u64(),
@@ -183,7 +184,7 @@ impl<'a> Generator<'a> {
             cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
             log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
             manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
-            // The number is drawn in every build, so that later choices do not depend on the
+            // `chance` is called in every build, so that later choices do not depend on the
             // features.
             compress: source.chance(1, 4) && cfg!(feature = "zstd"),
             targets: source
@@ -193,8 +194,8 @@ impl<'a> Generator<'a> {
             ring: false,
             seed: source.seed(),
         };
-        // The cap is derived from the seed. The seed also selects the databases that keep logs, and
-        // none of these has a cap.
+        // The limit on disk use depends on the seed. Only odd seeds have a limit, and only even
+        // seeds keep logs for the change feed, so no database has both.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
             config.ring = (config.seed / 24).is_multiple_of(2);
@@ -211,12 +212,13 @@ impl<'a> Generator<'a> {
         config
     }
 
-    /// Returns the creation of the table that most steps use.
+    /// Returns the step that creates the table that most steps use.
     pub(super) fn first(&self) -> Step {
         Step::CreateTable(TABLES[0].to_owned())
     }
 
-    /// Adds the remedy or the lift if it is due, and otherwise one or more chosen steps.
+    /// Adds the step that ends a trouble or opens a gate, if it is due. Otherwise adds one or more
+    /// randomly chosen steps.
     pub(super) fn push_step(&mut self, steps: &mut Vec<Step>) {
         if let Some((left, _)) = &mut self.remedy {
             *left = left.saturating_sub(1);
@@ -319,7 +321,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Deletes a span of keys, expires old rows, moves a span, or closes a gate.
+    /// Returns a step that deletes or moves a span of keys, expires old rows, or closes a gate.
     fn span_step(&mut self) -> Step {
         let table = self.table();
         if self.source.chance(1, 4) {
@@ -350,7 +352,7 @@ impl<'a> Generator<'a> {
         Scan { pk, from, to, ..Scan::default() }
     }
 
-    /// Closes a gate for some steps, or changes the mode of the closed one.
+    /// Closes a gate for some steps, or changes the mode of a closed gate.
     fn gate_step(&mut self, table: String) -> Step {
         let modes = [GateMode::ReadOnly, GateMode::Offline, GateMode::Offline];
         let mode = *self.source.pick(&modes);
@@ -516,7 +518,8 @@ impl<'a> Generator<'a> {
         Step::Next { name, count: 1 + self.source.index(8) }
     }
 
-    /// Makes the disk fail in some way. A step some steps later ends the failure.
+    /// Returns a step that makes the disk fail in some way, and plans a later step that ends the
+    /// failure.
     fn fault_step(&mut self) -> Step {
         if self.remedy.is_some() {
             return Step::Sync;

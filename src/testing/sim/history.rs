@@ -6,8 +6,8 @@
 //! is a state of the key and the set of open calls that took effect. When a call is answered, open
 //! calls are applied in all orders, and only configurations in which the call took effect with that
 //! answer remain. If none remains, no order explains the answers. The search only compares tags for
-//! equality; [`check_tags`] checks that they grow. Keys with too many open calls or configurations
-//! are [`Fault::Undecided`].
+//! equality; [`check_tags`] checks that tags grow. A key with too many open calls or configurations
+//! has the result [`Fault::Undecided`].
 
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The maximum number of configurations of a key at one moment.
 const CONFIGURATIONS_MAX: usize = 100_000;
-/// The maximum number of open calls of a key at one moment, because a set of them is 64 bits.
+/// The maximum number of open calls of a key at one moment, because a set of open calls has 64
+/// bits.
 const OPEN_MAX: usize = 64;
-/// Explanations of more calls than this are not shortened, because each attempt is a search.
+/// The explanation of a fault is shortened only if it has at most this many calls, because each
+/// attempt to shorten it is a search.
 const SHRINK_MAX: usize = 2_000;
 /// The moment of an answer that was never received.
 const NEVER: u64 = u64::MAX;
@@ -29,7 +31,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair(pub i64, pub i64);
 
-/// A call on one key. An `Option<u64>` is the tag that the call demands, if any.
+/// A call on one key. An `Option<u64>` is the tag that the row must have, if the call demands one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reads the row.
@@ -51,8 +53,8 @@ pub enum Op {
 pub enum Answer {
     /// A read succeeded: the tag and the row, if there is one.
     Found(Option<(u64, Pair)>),
-    /// A write took effect: its tag. `None` for a delete, or if the tag was not requested or not
-    /// received.
+    /// A write took effect. Has the tag of the row; `None` for a delete, or if the tag was not
+    /// requested or not received.
     Written(Option<u64>),
     /// A write was refused and did not take effect.
     Refused(Refusal),
@@ -99,7 +101,7 @@ pub struct Log<'m> {
     calls: Vec<Call>,
 }
 
-/// A logged call that was not answered yet. If this is dropped, the call stays unanswered.
+/// A logged call that was not answered yet. If the `Open` is dropped, the call stays unanswered.
 #[derive(Debug)]
 pub struct Open(usize);
 
@@ -141,8 +143,8 @@ impl Moments {
         Self::default()
     }
 
-    /// Returns the next moment. A thread that takes a later moment sees all memory writes made
-    /// before an earlier one.
+    /// Returns the next moment. Memory writes made before a moment is taken are visible to every
+    /// thread that takes a later moment.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
@@ -160,8 +162,8 @@ impl Log<'_> {
         self.invoke_at(invoked, key, op)
     }
 
-    /// As [`invoke`](Self::invoke), at a moment taken before. Keys that are read together share
-    /// their moments.
+    /// As [`invoke`](Self::invoke), at a moment that was taken earlier. Keys that are read together
+    /// share their moments.
     pub fn invoke_at(&mut self, invoked: u64, key: u32, op: Op) -> Open {
         let (thread, answer) = (self.thread, Answer::Written(None));
         self.calls.push(Call { thread, key, op, answer, invoked, returned: NEVER });
@@ -174,7 +176,7 @@ impl Log<'_> {
         self.answer_at(returned, call, answer);
     }
 
-    /// As [`answer`](Self::answer), at a moment taken before.
+    /// As [`answer`](Self::answer), at a moment that was taken earlier.
     pub fn answer_at(&mut self, returned: u64, call: Open, answer: Answer) {
         let call = &mut self.calls[call.0];
         (call.answer, call.returned) = (answer, returned);
@@ -211,9 +213,9 @@ pub fn check(calls: &[Call]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that tags grow: two commits never have the same tag, and a write of any key that began
-/// after another write was answered has the larger tag. Writes invoked at the same moment are one
-/// commit.
+/// Checks that tags grow: two commits never have the same tag, and a write that began after another
+/// write was answered, of the same or another key, has the larger tag. Writes invoked at the same
+/// moment are one commit.
 ///
 /// # Errors
 /// The first two writes that violate this.
@@ -251,7 +253,7 @@ pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
 fn apply(state: State, call: &Call) -> Option<State> {
     let holds = |demand: Option<u64>, tag: Option<u64>| match (demand, tag) {
         (Some(demand), Some(tag)) => demand == tag,
-        // The tag of this row is unknown, so it may be the demanded one.
+        // The tag of this row is unknown, so it may equal the demanded tag.
         _ => true,
     };
     let (demand, row) = match (call.op, state) {
@@ -295,7 +297,8 @@ fn search(calls: &[Call], states: &[State]) -> Outcome {
             moments.push((call.returned, true, index));
         }
     }
-    // Reads of one snapshot share moments, so all are invoked before any is answered.
+    // Sorts invocations before answers of the same moment. Reads of one snapshot share moments, and
+    // all of them must be invoked before any is answered.
     moments.sort_unstable();
     let configurations = states.iter().map(|state| (*state, 0)).collect();
     let mut search = Search { calls, open: Vec::new(), configurations };
@@ -367,14 +370,14 @@ impl Search<'_> {
 fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String {
     let end = calls[stuck].returned;
     let mut core: Vec<Call> = calls.iter().filter(|call| call.invoked >= since).copied().collect();
-    // Of the calls still open at the end, only writes may have taken effect; the others do not
-    // matter.
+    // A call that is still open at the end matters only if it is a write, which may have taken
+    // effect.
     core.retain(|call| call.invoked < end && (call.returned <= end || call.is_effective()));
     for call in core.iter_mut().filter(|call| call.returned > end) {
         call.returned = NEVER;
     }
     let fails = |calls: &[Call]| matches!(search(calls, states), Outcome::Stuck(..));
-    // Removes each call without effect that the contradiction does not need.
+    // Removes each read or refused call without which the search still fails.
     let tried = if core.len() <= SHRINK_MAX { core.len() } else { 0 };
     for index in (0..tried).rev() {
         let call = core.remove(index);
@@ -407,7 +410,7 @@ fn state_text(state: State) -> String {
 }
 
 impl Call {
-    /// Whether the call changed the row, or may have.
+    /// Whether the call changed the row, or may have changed it.
     fn is_effective(&self) -> bool {
         matches!(self.answer, Answer::Written(_))
     }

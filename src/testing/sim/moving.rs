@@ -1,10 +1,10 @@
-//! A span that is exported, deleted and imported again, with a snapshot in between.
+//! Exports a span of keys, deletes it and imports it again, with a snapshot in between.
 //!
 //! Invariants
 //! * the import restores the rows unchanged, with their tags, and makes all of them visible at
 //!   once;
 //! * no snapshot from before the import sees the imported rows;
-//! * if the run ends in between, the rows are in their old files, absent, or imported.
+//! * if the run ends in between, the rows are still in their old files, absent, or imported.
 
 use std::rc::Rc;
 
@@ -80,7 +80,7 @@ impl Runner {
                 self.oracle.pending.push(change);
                 line(format!("{}: {}", error.code(), error.chain()))
             }
-            // Refused because a snapshot or iterator still reads the deleted rows.
+            // The import is refused because a snapshot or iterator still reads the deleted rows.
             Err(error)
                 if error.kind() == ErrorKind::Busy
                     && !(self.snapshots.len() <= 1 && self.iterators.is_empty()) =>

@@ -15,12 +15,14 @@ pub struct Mutant {
     pub needs: &'static str,
     /// The bug's row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
-    /// Whether only simulated lives of devices can detect the bug, not random programs.
+    /// Whether only the device simulation ([`device`](super::device)) can detect the bug, and
+    /// random programs cannot.
     pub is_of_device: bool,
 }
 
 impl Mutant {
-    /// Returns the same bug, marked as one that [lives of devices](super::device) detect.
+    /// Returns the same bug, marked as one that only the [device simulation](super::device)
+    /// detects.
     #[must_use]
     pub const fn of_device(self) -> Self {
         Self { is_of_device: true, ..self }
@@ -31,7 +33,7 @@ const fn entry(name: &'static str, trap: u8, needs: &'static str, what: &'static
     Mutant { name, what, needs, trap: Some(trap), is_of_device: false }
 }
 
-/// Every mutant that a simulation can detect, by protocol.
+/// Every mutant that a simulation can detect, grouped by subject.
 pub const MUTANTS: &[Mutant] = &[
     // Group commit.
     entry("early-publish", 17, "kill or power cut", "a commit is published when it is queued"),

@@ -1,7 +1,8 @@
-//! The oracle: tables as maps, the documented semantics of every verb, and the history of commits.
+//! The oracle, a simple model of the database: tables as maps, the documented semantics of every
+//! verb, and the history of commits.
 //!
 //! Invariants
-//! * independent of the engine: nothing here calls it;
+//! * independent of the engine: nothing here calls the engine;
 //! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is
 //!   found quickly among the prefixes;
 //! * a commit is added when it is submitted; a prefix of the submitted commits is visible;
@@ -20,7 +21,7 @@ use crate::options::Durability;
 use super::row::{Key, Row, key};
 use super::step::{Condition, Scan, Verb, Write};
 
-/// A user's table. States share it until one of them changes it.
+/// A user's table. Copies of a state share the rows until one copy changes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The name, as spelled when the table was created.
@@ -84,12 +85,12 @@ pub struct Oracle {
     asked: Vec<Durability>,
     /// The number of commits that a reader has seen or that were acknowledged to a writer.
     shown: usize,
-    /// The largest entity tag ever returned, including lost ones.
+    /// The largest entity tag ever returned, including tags of lost commits.
     pub etag_max: u64,
     /// The largest Seq assigned since the process started.
     seq_max: u64,
     /// Changes whose commits failed with unknown outcome. At most one of them took effect, because
-    /// the first such failure ends writing.
+    /// the engine writes nothing more after the first such failure.
     pub(super) pending: Vec<Change>,
     /// The number of commits that must survive a kill of the process.
     pub process_floor: usize,
@@ -378,8 +379,8 @@ impl Oracle {
         self.seqs.partition_point(|other| *other <= seq)
     }
 
-    /// Records that the first `commits` commits were acknowledged or read, so that they must be as
-    /// durable as requested.
+    /// Records that the first `commits` commits were acknowledged or read. From then on each of
+    /// them must be as durable as it was requested to be.
     pub(crate) fn show(&mut self, commits: usize) {
         for at in self.shown..commits {
             self.etag_max = self.etag_max.max(self.etags[at]);
@@ -395,7 +396,7 @@ impl Oracle {
         self.shown = self.shown.max(commits);
     }
 
-    /// Returns the number of commits that have been shown.
+    /// Returns the number of commits that a reader has seen or that were acknowledged to a writer.
     pub(crate) fn shown(&self) -> usize {
         self.shown
     }
@@ -435,8 +436,8 @@ impl Oracle {
         self.shown = self.shown.min(commits);
     }
 
-    /// Records that the process was restarted and shows the recovered state. Seqs that were never
-    /// shown may be assigned again.
+    /// Records that the process was restarted and shows the recovered state. Seqs of commits that
+    /// were never visible may be assigned again.
     pub(crate) fn restarted(&mut self) {
         self.show(self.commits());
         self.seq_max = self.etag_max;
@@ -462,8 +463,8 @@ impl Oracle {
         Err(self.nearest(state, floor))
     }
 
-    /// Returns the oracle as if the pending change had taken effect, with the tag that the state
-    /// has for it.
+    /// Returns the oracle as if the pending `change` had taken effect, with the tag found in
+    /// `state`.
     fn with(&self, change: &Change, state: &Tables) -> Option<Oracle> {
         self.check(change).ok()?;
         let etag = change.tag_in(state)?;
@@ -576,7 +577,7 @@ mod tests {
             assert_eq!(fingerprint(&at.tables), at.prints[commits]);
             let expected = if commits == 4 { 4 } else { commits };
             let found = oracle.find(&at.tables, 0).unwrap();
-            // The state after the creation of the table equals the one after the deletion of all
+            // The state after the creation of the table equals the state after the deletion of all
             // rows.
             assert!(found == expected || (commits, found) == (1, 4), "{commits}: {found}");
             assert_eq!(

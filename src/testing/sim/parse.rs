@@ -1,4 +1,4 @@
-//! The text of steps, printed and read by one table of forms.
+//! Prints and parses the steps of programs. One table of forms defines the text of every step.
 //!
 //! Invariant: [`steps`] of a step's text returns the step.
 
@@ -16,7 +16,7 @@ use super::value::Val;
 use super::words::{entity_text, word};
 
 /// The forms of all steps: the command, the variant, and the fields in the order of the text. Each
-/// field has the method of [`Text`] that prints or reads it.
+/// field names the method of [`Text`] that prints or reads the field.
 macro_rules! forms {
     ($($name:literal $variant:ident $shape:tt
         $($field:ident: $method:ident($($arg:expr),*)),*;)*
@@ -436,7 +436,7 @@ impl Display for Step {
 /// Returns the steps of a command and its input; `None` if the command is not a step.
 ///
 /// # Errors
-/// The command lacks a part, has one too many, or has one that cannot be parsed.
+/// The command lacks a part, or has a part that is superfluous or cannot be parsed.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     let command = Command::parse(line)?;
     let verb = verb_of(&command.name);

@@ -1,4 +1,4 @@
-//! A file system that stops, or loses its power, at a chosen operation.
+//! A file system layer that ends the run at a chosen operation, by a kill or a power cut.
 //!
 //! Invariants
 //! * operations that change something or make it durable are counted once each;
@@ -22,7 +22,7 @@ pub enum End {
     PowerCut(u64),
 }
 
-/// A file system that stops, or loses its power, at a chosen operation.
+/// A file system layer that ends the run at a chosen operation, by a kill or a power cut.
 #[derive(Clone, Debug)]
 pub struct PowerFs {
     inner: Arc<dyn Fs>,
@@ -32,7 +32,7 @@ pub struct PowerFs {
 
 #[derive(Debug, Default)]
 struct Fuse {
-    /// The number of operations that still succeed, and the end after them.
+    /// The number of operations that still succeed, and how the run ends after them.
     armed: Option<(u64, End)>,
     /// The state of the disk at the end, and how the run ended.
     left: Option<(MemFs, End)>,
@@ -56,7 +56,7 @@ impl PowerFs {
         self.fuse.lock().armed = Some((ops, end));
     }
 
-    /// Whether an end is armed.
+    /// Whether the run will end at a chosen operation.
     pub fn is_armed(&self) -> bool {
         self.fuse.lock().armed.is_some()
     }
@@ -70,7 +70,8 @@ impl PowerFs {
         left
     }
 
-    /// Returns, only once, the state of the disk and how the run ended, if an armed end occurred.
+    /// Returns the state of the disk and how the run ended, if it ended at a chosen operation.
+    /// Returns them only once.
     pub fn take_left(&self) -> Option<(MemFs, End)> {
         self.fuse.lock().left.take()
     }

@@ -1,12 +1,12 @@
-//! Programs: generated from a seed, run against the oracle, shrunk when they fail, printed as
-//! scripts.
+//! A program: the options of a database and a list of steps. It is generated from a seed, run
+//! against the oracle, shrunk when it fails, and printed as a script.
 //!
 //! Invariants
 //! * the seed, or the bytes, decide everything: options, steps, faults, and the effects of power
 //!   cuts;
 //! * each step is self-contained, so that a program remains valid when steps are removed.
 //!
-//! `generate` chooses the steps, `runner` executes and compares them.
+//! `generate` chooses the steps; `runner` executes them and compares the answers.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use super::step::{Config, Step};
 
 pub use super::generate::Mix;
 
-/// The maximum number of attempts to merge everything at the end, which power cuts may interrupt.
+/// The maximum number of attempts to compact everything at the end. Power cuts may interrupt them.
 const MERGES_MAX: usize = 4;
 
 /// The options of a database, and the steps on it.
@@ -39,8 +39,8 @@ pub struct Program {
 /// The failed step of a program, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The index of the step, counted from 0. It is 0 for the opening, too, and the last index for
-    /// the checks at the end.
+    /// The index of the step, counted from 0. If the opening failed it is 0, and if a check at the
+    /// end failed it is the last index.
     pub step: usize,
     /// The [kind](Self::kind), a colon, and the difference between engine and oracle.
     pub what: String,
@@ -263,9 +263,10 @@ impl Digest {
     }
 }
 
-/// Merges everything, so that no deleted data is left.
+/// Compacts the whole database, so that no deleted data is left.
 fn merge_all(runner: &mut Runner) -> Result<(), String> {
-    // A planned kill or power cut may interrupt the merge, which is then repeated after reopening.
+    // A planned kill or power cut may interrupt the compaction, which is then repeated after
+    // reopening.
     for _ in 0..MERGES_MAX {
         let merged = runner.run(&Step::Compact)?;
         let settled = runner.run(&Step::Settle)?;
@@ -288,8 +289,8 @@ pub fn check(program: &Program) -> Counts {
     report.counts
 }
 
-/// Shrinks the program as long as `fails` finds a failure, and panics with the details that
-/// reproduce it.
+/// Shrinks the program to the smallest one for which `fails` returns a failure, and panics with the
+/// details that reproduce the failure.
 ///
 /// # Panics
 /// Always.

@@ -1,4 +1,5 @@
-//! Queries with filters, as steps of a program. `query_check` compares their answers.
+//! Queries with filters, which are steps of a program. `query_check` executes them and compares the
+//! answers.
 
 use super::expr::Expr;
 

@@ -104,8 +104,8 @@ impl Query {
         if self.reverse { a > b } else { a < b }
     }
 
-    /// Checks that a page is a prefix of `rows`, which are all rows from `from` on, and that its
-    /// token is the start of the rest.
+    /// Checks that a page is a prefix of `rows`, which are all rows from `from` on, and that the
+    /// token of the page is the start of the remaining rows.
     fn check_page(&self, page: &Page, from: Option<&Token>, rows: &[Row]) -> Result<(), String> {
         let len = self.page_len(self.page.unwrap_or(usize::MAX));
         let found = page.rows.len();

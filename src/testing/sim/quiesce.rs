@@ -1,4 +1,4 @@
-//! Checks made when faults have ended, time has passed and background work has finished.
+//! Checks the database after faults have ended, time has passed and background work has finished.
 //!
 //! Invariants
 //! * background work ends, and leaves nothing undone;
@@ -19,7 +19,8 @@ use super::runner::{Outcome, Runner, line, none_of};
 const STEPS_MAX: usize = 2000;
 /// The maximum number of memtables, active and frozen.
 const MEMTABLES_MAX: u64 = 3;
-/// The maximum number of files that a read examines: all young files, and one file of the run.
+/// The maximum number of files that a read examines: all young files, and one file of the sorted
+/// run.
 const SOURCES_MAX: u64 = 8;
 /// The maximum number of files other than tables and logs: LOCK, CURRENT, manifest and next log.
 const OTHER_FILES_MAX: u64 = 4;
@@ -33,7 +34,8 @@ impl Runner {
         if self.is_troubled() {
             return line("not during troubles");
         }
-        // This time exceeds the delay after which weak commits are synced and failures retried.
+        // This time exceeds the delay after which commits that are not durable yet are synced, and
+        // the delay after which failures are retried.
         let waits = self.engine.config.commit_delay();
         self.engine.clock.advance(waits + Duration::from_secs(3));
         let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step(Duration::ZERO)).count();
@@ -81,8 +83,8 @@ impl Runner {
         self.check_files(&stats)
     }
 
-    /// Checks that no tombstones are left. Requires that everything was merged without older
-    /// readers.
+    /// Checks that no tombstones are left. Requires that everything was compacted while there were
+    /// no older readers.
     pub(super) fn check_compacted(&self) -> Result<(), String> {
         match self.engine.db().stats().get("tombstones").unwrap_or_default() {
             0 => Ok(()),
@@ -105,7 +107,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds the engine's counts since its opening.
+    /// Adds what the engine counted since its opening to the counts of the run.
     pub(super) fn record_engine(&mut self) {
         if !self.engine.is_open() {
             return;
@@ -135,7 +137,7 @@ impl Runner {
         let is_made = made.is_ok();
         let lines = self.excuse(made)?;
         if is_made && !self.engine.power.is_gone() {
-            // After the acknowledgement a power cut must leave the checkpoint complete.
+            // Once a checkpoint is acknowledged, it must be complete even after a power cut.
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
             if self.engine.is_incarnation_of(&self.engine.fs, &path) {

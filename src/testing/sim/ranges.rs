@@ -1,5 +1,6 @@
 //! Functions for tests to inspect, split and merge ranges at a given key and moment, and to run
-//! jobs in two halves. The engine otherwise splits and merges ranges by itself.
+//! background jobs in two halves (write the files, install them). The engine otherwise splits and
+//! merges ranges by itself.
 
 use crate::db::Db;
 use crate::error::Result;
@@ -16,7 +17,8 @@ pub struct RangeInfo {
     pub start: String,
     /// The approximate size in bytes of the files in this range.
     pub bytes: u64,
-    /// The number of young files in the range, which may overlap.
+    /// The number of young files in the range: flushed files that are not in the sorted run yet,
+    /// and may overlap.
     pub young: usize,
     /// The number of files of the sorted run in the range.
     pub run: usize,
@@ -111,7 +113,7 @@ pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
     Ok(db.engine().maintenance().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
 }
 
-/// Installs the files of the job. Returns false if the engine declined that.
+/// Installs the files of the job. Returns false if the engine declined the installation.
 ///
 /// # Errors
 /// Errors of the job.

@@ -1,8 +1,9 @@
-//! Damaged copies of a closed database, healed from sound files and repaired.
+//! Checks `heal`, which replaces damaged files by sound copies, and `repair`, which keeps the data
+//! that is still readable, on damaged copies of a closed database.
 //!
 //! Invariants
 //! * a healed copy shows the state of the database and has no problems, even if it was compacted
-//!   before;
+//!   between damage and healing;
 //! * a file that is itself damaged heals nothing;
 //! * a repaired copy shows the state without the losses that the report names, and no row that was
 //!   replaced or deleted.

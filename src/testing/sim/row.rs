@@ -1,4 +1,4 @@
-//! An entity in the oracle's terms, and its position in a table.
+//! The oracle's representation of an entity, and the position of the entity in its table.
 
 use std::collections::BTreeMap;
 use std::fmt;

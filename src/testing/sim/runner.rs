@@ -27,7 +27,7 @@ use super::row::{Row, key};
 use super::runner_state::{Ask, Fed, Held, Paging, Trouble, Used, Waiting};
 use super::step::{Config, Scan, Step, Write, may_flush, merges_all};
 
-/// An engine, an oracle, and the open handles of both.
+/// An engine, an oracle, and the open handles: snapshots, iterators, paged queries and tickets.
 pub struct Runner {
     /// The engine under test.
     pub engine: Engine,
@@ -43,17 +43,18 @@ pub struct Runner {
     pub(super) used: Used,
     /// Whether storage errors are accepted even without a known fault.
     pub faults_expected: bool,
-    /// Counts of the runner's own events so far. [`Runner::counted`] adds those of engine and
-    /// faults.
+    /// Counts of the runner's own events so far. [`Runner::counted`] adds the counts of the engine
+    /// and of the faults.
     pub counts: Counts,
-    /// The number of copies made so far.
+    /// The number of copies of the database made so far. It names the copies and seeds power cuts.
     pub(super) copies: u64,
     /// The acknowledged backups, and the state that each must restore.
     pub(super) backups: BTreeMap<u64, Tables>,
-    /// The state of a consumer of the change feed, which outlives the engine's runs.
+    /// The state of a consumer of the change feed. It is kept when the engine is killed or
+    /// reopened.
     pub(super) fed: Option<Fed>,
-    /// The counts of the wear account at the last close or kill. The next opening must not show
-    /// less.
+    /// The bytes that the database had counted as written at the last close or kill. The next
+    /// opening must not show less.
     pub(super) wear: Wear,
 }
 
@@ -476,7 +477,8 @@ impl Runner {
         let visible = self.visible()?;
         let expected = expected_rows(&self.oracle.at(visible), table, scan);
         let rows = expected.as_deref().unwrap_or_default();
-        // A refusal is returned when the first row is read.
+        // If gates or targets refuse the read, the iterator returns the error in place of its first
+        // row.
         let ask = Ask::query(0, 1);
         let held = self.held(table, None, rows).max(self.asks(&ask));
         self.asked(&ask, None);
@@ -634,7 +636,7 @@ impl Runner {
     }
 }
 
-/// Returns the load that a change puts on the targets; `None` unless it writes rows.
+/// Returns the load that a change puts on the scalability targets; `None` unless it writes rows.
 fn ask_of(change: &Change) -> Option<Ask> {
     match change {
         Change::Rows { table, writes } => Some(Ask::writes(table, writes)),
@@ -665,7 +667,7 @@ fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
     }
 }
 
-/// Whether the error is one of the disk or a consequence of one.
+/// Whether the disk caused the error, directly or through an earlier error.
 pub fn is_storage_error(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::StorageFull)
 }

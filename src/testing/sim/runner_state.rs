@@ -20,7 +20,7 @@ pub(super) enum Held {
     /// Only an answer.
     #[default]
     No,
-    /// The engine may answer the request or refuse it.
+    /// The engine may answer or refuse the request.
     May,
     /// Only `ServerBusy`.
     Must,
@@ -121,11 +121,11 @@ pub(super) struct Fed {
 /// Damage to the disk that is not undone yet.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    /// The number of faults that the engine had met when it was last known to be well.
+    /// The number of faults that the engine had met when it was last known to work.
     pub(super) faults_before: u64,
     /// Whether a limit on space is in force.
     pub(super) is_limited: bool,
-    /// Whether a limit on space was in force since the engine was last known to be well.
+    /// Whether a limit on space was in force since the engine was last known to work.
     pub(super) was_limited: bool,
     pub(super) rot: Option<Rot>,
 }

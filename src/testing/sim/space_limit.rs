@@ -1,6 +1,6 @@
-//! The limit on disk use. The accounted bytes equal the size of the files and never exceed the
-//! limit. A refused write has no effect. Eviction removes the oldest rows of the tables that permit
-//! it.
+//! Checks the limit on disk use (`Options::max_disk`). The accounted bytes equal the size of the
+//! files and never exceed the limit. A refused write has no effect. Eviction removes the oldest
+//! rows of the tables that permit it.
 
 use crate::error::{Error, ErrorKind};
 use crate::lsm::Evicted;
@@ -13,9 +13,9 @@ use super::oracle::{Change, Refusal};
 use super::runner::{Outcome, Runner};
 use super::step::Step;
 
-/// A text that refusals by the limit contain.
+/// Errors of the limit contain this text.
 const OPTION: &str = "Options::max_disk";
-/// A text that refusals of log writes contain. The limit should have refused these writes earlier.
+/// Errors of log writes contain this text. The limit should have refused such writes earlier.
 const LOG: &str = ".wal";
 /// The step in which a manifest reserves space.
 const MANIFEST_BYTES: u64 = 64 << 10;
@@ -63,9 +63,9 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the rows evicted to make room for a step since the last call, and returns whether
-    /// there are any. Only tables that permit eviction may lose rows, and no row of the last commit
-    /// may be lost.
+    /// Records the rows that were evicted since the last call to make room for a step, and returns
+    /// whether there are any. Only tables that permit eviction may lose rows, and no row of the
+    /// last commit may be lost.
     pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);

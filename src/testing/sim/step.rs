@@ -1,7 +1,7 @@
 //! One step of a program or script.
 //!
-//! Invariant: a step is self-contained. Entity tags are named by role or by commit number, so that
-//! a program remains valid when steps are removed.
+//! Invariant: a step is self-contained. It states entity tags indirectly, as the current tag of an
+//! entity or the tag of a numbered commit, so that a program remains valid when steps are removed.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ pub struct Write {
 /// A kind of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Completes submitted commits, prepares the next log, and syncs weak commits.
+    /// Completes submitted commits, prepares the next log, and syncs commits that were acknowledged
+    /// before they were durable.
     Log,
     /// Flushes, removes files, and sorts memtables.
     Flush,
@@ -106,17 +107,17 @@ pub struct Config {
     pub io_mode: IoMode,
     /// The size at which a memtable is frozen.
     pub memtable_bytes: usize,
-    /// The target size of a block of a table file.
+    /// The target size of a file of the sorted run.
     pub block_bytes: usize,
     /// The target size of a file of the run.
     pub run_file_bytes: u64,
     /// The capacity of the block cache.
     pub cache_bytes: usize,
-    /// The size of the log buffer at which a committer writes it.
+    /// The size at which a committer writes the log buffer to the file.
     pub log_buffer_bytes: usize,
     /// The size at which the manifest is replaced by a new one.
     pub manifest_roll_bytes: u64,
-    /// Whether table files are compressed; no effect without the feature `zstd`.
+    /// The scalability targets of each partition and of the database, in entities per second.
     pub compress: bool,
     /// The targets in entities per second, of each partition and of the database.
     pub targets: Option<(u32, u32)>,
@@ -230,7 +231,7 @@ pub enum Step {
     Scan {
         /// The table's name.
         table: String,
-        /// The bounds, and how they are read.
+        /// The bounds, and how the rows are read.
         scan: Scan,
     },
     /// Queries the rows that match a filter.
@@ -273,7 +274,7 @@ pub enum Step {
     Release(String),
     /// Flushes every memtable.
     Flush,
-    /// Merges everything into the run.
+    /// Compacts all files into the sorted run.
     Compact,
     /// Makes every commit durable.
     Sync,
@@ -290,7 +291,7 @@ pub enum Step {
     EndCompaction,
     /// Makes a checkpoint next to the database, opens it, compares it and removes it.
     Checkpoint,
-    /// Makes a backup into the common directory, then restores and compares it, also after a power
+    /// Makes a backup in the backup directory, then restores and compares it, also after a power
     /// cut.
     Backup,
     /// Archives a table in another database, on images of the disk, and interrupts the job at some
@@ -304,7 +305,8 @@ pub enum Step {
     /// While the database is open, moves or replaces its directory or removes its lock file, as the
     /// seed chooses. This happens on an image of the disk.
     Displace(u64),
-    /// Opens the database read-only as another process would, and continues in the change feed.
+    /// Opens the database read-only as another process would, and reads the new part of the change
+    /// feed.
     Beside,
     /// Lets time pass and background work run until none is left. Then everything must be durable
     /// and in order.
@@ -327,7 +329,8 @@ pub enum Step {
     Fault(Fault),
     /// Disarms all faults.
     FaultsOff,
-    /// Limits the disk to this many bytes more than are used now, or removes the limit.
+    /// Ends all faults, and reopens the database if it no longer accepted writes. Afterwards it
+    /// must work again.
     Quota(Option<u64>),
     /// Ends all faults, and reopens the database if writing had ended. Afterwards it must work
     /// again.
@@ -339,8 +342,8 @@ pub enum Step {
     /// Closes the database, damages a byte in a copy of its files, and opens the copy. Every fourth
     /// seed kills the process instead, and cuts the last log.
     Damage(u64),
-    /// Moves the wall clock by this many milliseconds. Forward, the monotonic clock advances as
-    /// well; back, only the wall clock changes.
+    /// Moves the wall clock by this many milliseconds. A move forward also advances the monotonic
+    /// clock; a move back does not change it.
     Clock(i64),
 }
 
@@ -392,8 +395,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns how long commits wait to form larger groups. In every third database this is longer
-    /// than a Seq reservation usually lasts.
+    /// Returns how long commits wait to form larger groups. In every third database they wait for
+    /// longer than a reservation of Seqs usually lasts.
     pub(super) fn commit_delay(&self) -> Duration {
         Duration::from_secs(if self.seed.is_multiple_of(3) { 30 } else { 0 })
     }
@@ -409,7 +412,7 @@ impl Verb {
     }
 }
 
-/// Whether a step merges everything, and therefore would have to wait for a job in progress.
+/// Whether a step compacts everything, and therefore would have to wait for a job in progress.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
 }

@@ -1,10 +1,10 @@
-//! Scalability targets in the oracle, which keeps two bounds of the used rate.
+//! Checks scalability targets. The oracle keeps a lower and an upper bound of the used rate.
 //!
 //! The lower bound counts requests that were certainly charged. The upper bound counts all requests
-//! that may have been charged, as if they were all in one partition. A request must be refused if
-//! the lower bound exceeds the rate, and may be refused if the upper bound does. Refused requests
-//! are not counted, and change nothing. A single partition is assumed because in the engine several
-//! partitions may share a slot (`lsm::rate_limit`).
+//! that may have been charged, as if they were all in one partition, because in the engine several
+//! partitions may share a slot (`lsm::rate_limit`). A request must be refused if the lower bound
+//! exceeds the rate, and may be refused if the upper bound does. Refused requests are not counted,
+//! and change nothing.
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -42,7 +42,7 @@ impl Runner {
         }
         let (mut all, mut any) = (used.database[1], used.any_partition);
         if ask.partition.is_none() {
-            // The engine may admit a query several times. Each time after the first, rows of this
+            // The engine may admit a query several times. From the second time on, rows of this
             // query may already be charged.
             book(&mut all, database, ask.costs[1], now);
             book(&mut any, partition, ask.costs[1], now);
@@ -65,8 +65,8 @@ impl Runner {
         if is_busy && held == Held::Must {
             return;
         }
-        // The request was certainly charged unless it may have been refused by the targets or
-        // before their check.
+        // The request was certainly charged, unless the targets may have refused it or it failed
+        // before they were checked.
         let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
         let used = &mut self.used;
         if surely {

@@ -1,4 +1,5 @@
-//! Commits that are not waited for immediately: submitted, awaited, polled, forgotten.
+//! Steps that submit commits without waiting for them, and later await, poll or forget their
+//! tickets.
 
 use crate::error::Result as EngineResult;
 use crate::options::Durability;

@@ -1,7 +1,5 @@
-//! The oracle's values, which can be compared bit by bit, and their text.
-//!
-//! The text is that of filter literals: `12`, `12L`, `1.5`, `'text'`, `true`, `X'0a0b'`,
-//! `datetime'…'`, `guid'…'`.
+//! The oracle's values, which can be compared bit by bit, and their text. A value is written like a
+//! literal of a filter: `12`, `12L`, `1.5`, `'text'`, `true`, `X'0a0b'`, `datetime'…'`, `guid'…'`.
 
 use std::fmt;
 
@@ -61,7 +59,7 @@ impl Val {
     /// Reads the text of a value.
     ///
     /// # Errors
-    /// The text is not that of a value.
+    /// `text` is not the text of a value.
     pub fn parse(text: &str) -> Result<Val, String> {
         let bad = || format!("`{text}` is no value");
         if let Some((prefix, quoted)) = text.split_once('\'') {
@@ -95,8 +93,8 @@ impl Val {
     }
 }
 
-/// Returns the DateTime that is written for `ticks`: the last moment for ticks after the year 9999.
-/// This hides nothing, because the engine does not return larger ticks.
+/// Returns the DateTime that is written for `ticks`. Ticks after the year 9999 become the last
+/// moment of that year. The engine never returns such ticks, so this hides no difference.
 fn moment(ticks: u64) -> DateTime {
     DateTime::from_ticks(ticks).unwrap_or(DateTime::MAX)
 }

@@ -1,4 +1,4 @@
-//! The text of keys, names and entities in printed steps of a script and in printed rows.
+//! Formats keys, names and entities for the steps of a script and for printed rows.
 
 use super::value::Val;
 

@@ -1,5 +1,5 @@
-//! Checks of the wear account (the database's own counts of written bytes) at every opening: the
-//! account never loses counts.
+//! Checks the wear account (the database's own counts of written bytes) at every opening: the
+//! account must never lose counts.
 //!
 //! Invariants
 //! * all existing table files are counted as written, however the run ended;

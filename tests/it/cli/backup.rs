@@ -49,7 +49,7 @@ fn a_database_is_restored_as_a_whole_and_in_parts() {
     place.ok("restore kept new --table Parts");
     assert_eq!(place.ok("tables new"), "Parts\n");
     place.fails("restore kept more --partition a", 2, &["--table"]);
-    // Older backups are removed.
+    // Removes all backups but the newest.
     assert!(place.ok("backups prune kept --keep 1").starts_with("removed 2 backups, "));
     assert!(place.ok("backups prune kept --keep 1 --json").starts_with(r#"{"generations":0,"#));
     place.fails("backups prune kept --keep 0", 1, &["at least one"]);

@@ -1,5 +1,5 @@
-//! Any bad input yields an error that names the input and the position in it, an exit status, and
-//! no panic.
+//! Tests that every bad input yields an error that names the input and the position in it, and an
+//! exit status, and never a panic.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! `rowstone bench` with tiny sizes: every benchmark, its counts, and refused arguments. Rates are
-//! not checked.
+//! Tests `rowstone bench` with tiny sizes: every benchmark, its counts, and refused arguments.
+//! Rates are not checked.
 
 use super::{Place, Run};
 

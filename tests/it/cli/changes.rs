@@ -1,5 +1,5 @@
-//! `rowstone changes`: lines of JSON, cursors, and reads while another process has the database
-//! open.
+//! Tests `rowstone changes`: lines of JSON, cursors, and reads while another process has the
+//! database open.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

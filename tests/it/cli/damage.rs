@@ -1,4 +1,4 @@
-//! The commands for a damaged database: verify, heal, repair, salvage.
+//! Tests the commands for a damaged database: verify, heal, repair, salvage.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn damaged() -> Place {
     place.write("rows.ndjson", rows.join("\n"));
     place.ok("import db things rows.ndjson");
     place.ok("checkpoint db backup");
-    // A checkpoint on the same disk shares files by hard links. This copy shares none, as a real
+    // A checkpoint on the same disk shares files by hard links. This copy shares none, like a real
     // backup.
     let (db, backup) = (place.path("db"), place.path("backup"));
     let largest = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
@@ -92,7 +92,7 @@ fn salvage_overwrites_no_needed_file() {
     let mut inside = place.command("salvage . --out CURRENT --force");
     Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &refused);
     assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
-    // While the database is open, no output is created.
+    // While another process has the database open, the output file stays as it was.
     let mut command = place.command("exec db");
     let mut open = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = open.stdin.take().unwrap();

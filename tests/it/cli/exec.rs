@@ -1,4 +1,4 @@
-//! `exec`: one response line per request line, whatever the request is.
+//! Tests that `exec` writes one response line per request line, whatever the request is.
 
 use super::{Place, Run};
 

@@ -1,4 +1,4 @@
-//! `import`: the sample flights in every format, and the treatment of rows that cannot be loaded.
+//! Tests `import` with the sample flights in every format, and with rows that cannot be loaded.
 
 use super::{Place, sample};
 use std::io::Write;

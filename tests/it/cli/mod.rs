@@ -216,7 +216,7 @@ fn puts_have_modes_and_conditions() {
     put("--mode replace", "").fails(1, &["ResourceNotFound"]);
 }
 
-/// Both tables are in one file.
+/// The rows of both tables are in one table file, so removing rows must rewrite it.
 #[test]
 fn removed_rows_give_their_space_back_before_the_command_ends() {
     let place = Place::new();

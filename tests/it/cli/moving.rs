@@ -32,7 +32,8 @@ fn etags(place: &Place, db: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The offline procedure of a migration: gate, move, verify, bring online, remove.
+/// The offline procedure of a migration: the range refuses writes from the first step until the new
+/// database serves it.
 #[test]
 fn a_range_is_moved_offline() {
     let place = letters();
@@ -74,7 +75,7 @@ fn a_range_is_moved_online_with_a_short_gate() {
     let place = letters();
     place.ok(&format!("export-range db Parts moving {UPPER}"));
     place.ok("import-range other Parts moving");
-    // Concurrent writes: one replaces, one inserts, one deletes.
+    // Three writes during the move: a replacement, an insert and a delete.
     place.feed("put db Parts - --mode upsert", r#"{"PartitionKey":"m","RowKey":"1","A":7}"#).ok();
     place.feed("put db Parts -", r#"{"PartitionKey":"y","RowKey":"4","A":"new"}"#).ok();
     place.ok("delete db Parts z 3");

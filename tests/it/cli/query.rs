@@ -1,4 +1,4 @@
-//! `query`: its output in each format, pages, aggregates, explanations, refusals.
+//! Tests the output of `query` in each format, and pages, aggregates, explanations and refusals.
 
 use super::{Place, Run};
 
@@ -45,7 +45,8 @@ fn every_format_shows_what_was_found() {
         "",
         "3 entities\n",
     ];
-    // Excludes the rows whose `A` is a text: a value of another type is less than the literal.
+    // Excludes the rows whose `A` is a text, because a value of another type counts as less than
+    // the literal.
     let numbers = format!("({filter}) and (RowKey ne '03' and RowKey ne '07' and RowKey ne '11')");
     assert_eq!(query(&place, &numbers, "").ok(), table.join("\n"));
     assert_eq!(

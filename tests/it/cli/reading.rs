@@ -1,4 +1,4 @@
-//! Commands that read a database: they take no lock and change nothing.
+//! Tests that commands that read a database take no lock and change nothing.
 
 use super::*;
 use rowstone::{Db, Durability, Entity, Options};
@@ -42,7 +42,8 @@ fn files(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     files
 }
 
-/// The copied files of an open database are those of a process that was killed.
+/// The test copies the files of an open database, which are those that a killed process would
+/// leave.
 #[test]
 fn trap_62_reading_commands_change_nothing_in_a_killed_database() {
     let place = Place::new();

@@ -17,7 +17,7 @@ pub struct Key {
     pub key: String,
 }
 
-/// A connection, with the received bytes that were not yet parsed.
+/// A connection, with the bytes that were received but not parsed yet.
 pub struct Client<S = TcpStream> {
     pub stream: S,
     key: Key,
@@ -42,8 +42,8 @@ impl Key {
         Key { account: account.to_owned(), key: key.to_owned() }
     }
 
-    /// Returns the head of a signed request. `target` must not contain the account, nor `headers`
-    /// the length of the body.
+    /// Returns the head of a signed request. `target` must not contain the account, and `headers`
+    /// must not contain the length of the body.
     pub fn head(&self, method: &str, target: &str, headers: &str) -> String {
         let Key { account, key } = self;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Sends one byte at a time until the connection is closed, and reads available input before
-    /// each. Calls `meanwhile` for every tenth byte. Returns the received bytes.
+    /// each byte. Calls `meanwhile` for every tenth byte. Returns the received bytes.
     #[track_caller]
     pub fn drip(&mut self, byte: u8, mut meanwhile: impl FnMut()) -> Vec<u8> {
         // A read with a timeout is the pause between two bytes.

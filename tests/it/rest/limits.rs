@@ -1,4 +1,4 @@
-//! Exceeded limits: connections, requests, bodies.
+//! Tests requests that exceed the limits on connections, request sizes, bodies and memory.
 
 use super::client::{Client, connect};
 use super::{Place, Server};
@@ -14,7 +14,8 @@ fn a_connection_above_the_limit_is_refused_with_503() {
     }
     for _ in 0..5 {
         let mut client = server.client();
-        // The client may have sent its request before the response arrives.
+        // The server refuses the connection when it accepts it. The client may already have sent a
+        // request.
         client.send(server.key.request("GET", "/Tables", "", b""));
         let answer = client.answer();
         answer.is_error(503, "ServerBusy");
@@ -51,8 +52,8 @@ fn silent_connections_do_not_exclude_clients() {
     let mut silent: Vec<Client> = (0..2).map(|_| server.client()).collect();
     silent[1].send("GET /Tables HTTP/1.1\r\n");
     for _ in 0..5 {
-        // The server evicts the connection that has been silent longest. Each of these clients
-        // sends a part of a request, is dropped, and is then silent, too.
+        // At the limit the server closes the connection that has been silent longest. Each client
+        // in this loop sends a part of a request and disconnects.
         server.client().send("POST");
         server.is_well();
         known.ask("GET", "/Tables", "").is(200);
@@ -104,7 +105,7 @@ fn connections_leave_descriptors_for_the_database() {
     let command = serve(300, "--listen 127.0.0.1:0");
     let server = Server::start(command, super::Key::development()).with_table();
     server.output.wait_for("too few descriptors");
-    // These are fewer than the limit, because earlier connections may not be closed yet.
+    // The limit is higher than 40, but earlier connections may not be closed yet.
     let mut known: Vec<Client> = (0..40).map(|_| server.client()).collect();
     for client in &mut known {
         client.ask("GET", "/Tables", "").is(200);

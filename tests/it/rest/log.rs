@@ -1,4 +1,5 @@
-//! A log that is not read, or cannot be written, blocks no request and ends no connection.
+//! Tests that a log that is not read, or cannot be written, blocks no request and ends no
+//! connection.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -13,8 +14,8 @@ use super::{Client, Output, Place, Server};
 /// The length of the path of a request. Its log line contains the path.
 const LONG: usize = 30_000;
 
-/// Starts a server and reads its output up to the connection string. Returns the reader of the
-/// rest, which is the log.
+/// Starts a server and reads its output up to the connection string. Returns a reader of the
+/// remaining output, which is the log.
 fn start(place: &Place, options: &str) -> (Server, BufReader<ChildStderr>) {
     let mut command = place.command(&format!("serve db --listen 127.0.0.1:0 {options}"));
     let mut child = quiet(&mut command).stderr(Stdio::piped()).spawn().unwrap();
@@ -85,7 +86,8 @@ fn a_log_that_cannot_be_written_ends_no_request() {
     assert_eq!(quiet(&mut command).stderr(full).status().unwrap().code(), Some(2));
 }
 
-/// Starts a server that cannot report its address.
+/// Starts a server whose standard error is full, so that it cannot report its address. The port is
+/// therefore chosen here.
 #[cfg(target_os = "linux")]
 fn start_at_a_free_port(place: &Place) -> Server {
     for _ in 0..10 {
@@ -111,7 +113,7 @@ fn an_unread_log_blocks_no_request() {
     let place = Place::new();
     let (server, mut log) = start(&place, "--metrics 127.0.0.1:0");
     let server = server.with_table();
-    // Logs more than the pipe and the queue of log lines hold.
+    // Writes more log lines than the pipe and the queue of log lines hold.
     fill(&server);
     server.is_well();
     assert!(lost(&server) > 0);

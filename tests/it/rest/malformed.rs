@@ -1,5 +1,5 @@
-//! Malformed or contradictory requests: each is answered as the service does, or its connection is
-//! closed, and other clients are served as before.
+//! Tests malformed or contradictory requests: each is answered as the service does, or its
+//! connection is closed, and other clients are served as before.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Clients that write concurrently share log syncs.
+//! Tests that clients that write concurrently share log syncs.
 //!
 //! `src/rest/tests/sharing.rs` tests how many commits share a sync. On a real disk this number
 //! depends on the disk's speed.

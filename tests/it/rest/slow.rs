@@ -1,4 +1,5 @@
-//! Slow clients: each is disconnected at its time limit, and others are served in the meantime.
+//! Tests slow clients: each is disconnected at its time limit, and other clients are served in the
+//! meantime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +29,7 @@ fn a_pause_between_requests_may_be_longer_than_initial_silence() {
     let server = place.serve("--header-time 1 --idle-time 120");
     let mut client = server.client();
     client.ask("GET", "/Tables", "").is(200);
-    // Each of these is disconnected after a second.
+    // These clients send nothing, so each is disconnected after the header time of one second.
     for _ in 0..2 {
         server.client().is_closed();
     }
@@ -139,8 +140,8 @@ fn fill(server: &Server) {
     }
 }
 
-/// Other clients are served despite clients that always request large pages, clients that read none
-/// of them, and many silent clients.
+/// Other clients are served while some clients request large pages without end, some of these read
+/// no response, and many clients are silent.
 #[test]
 fn endless_requests_of_one_client_do_not_block_others() {
     const AT_ONCE: usize = 16;

@@ -1,5 +1,5 @@
-//! Start and stop: the server may refuse to start, reads new keys while it runs, and loses nothing
-//! when it stops.
+//! Tests the start and the stop of the server: it may refuse to start, reads new keys while it
+//! runs, and loses nothing when it stops.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

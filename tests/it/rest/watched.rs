@@ -1,4 +1,4 @@
-//! Observable behaviour: the log, the metrics, and tokens that the program creates.
+//! Tests the server's log and metrics, and the access tokens that `rowstone sas` creates.
 
 use std::io::Write as _;
 

@@ -72,7 +72,7 @@ pub(super) struct File {
     units: Vec<Unit>,
 }
 
-/// A problem that an error or a verification names.
+/// A problem that an error or the result of `verify` reports.
 #[derive(Clone, Debug)]
 struct Complaint {
     file: String,
@@ -213,8 +213,8 @@ impl<'a> Case<'a> {
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
-    /// Returns the highest durable offset in all logs, using the damaged contents of the log
-    /// `name`.
+    /// Returns the highest durable offset that any log contains. For the log `name`, `bytes` are
+    /// the damaged contents.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
         let durable_claims = logs.map(|(other, file)| {
@@ -257,7 +257,8 @@ fn is_near(file: &File, harm: Harm, offset: u64) -> bool {
     }
 }
 
-/// Parses the end in `… MANIFEST-000001, which ends at byte 808, names it …`.
+/// Parses the end of a file from a message such as `… MANIFEST-000001, which ends at byte 808,
+/// names it …`.
 fn ends_at(text: &str, name: &str) -> Option<u64> {
     let (_, rest) = text.split_once(&format!("{name}, which ends at byte "))?;
     rest.split_once(',')?.0.parse().ok()
@@ -275,7 +276,7 @@ fn complaint(error: &Error) -> Complaint {
     }
 }
 
-/// Parses the position in `… at byte 12 of db/000003.wal: …`.
+/// Parses the position from a message such as `… at byte 12 of db/000003.wal: …`.
 fn parse(text: &str) -> Complaint {
     let place = text.split_once(" at byte ").and_then(|(_, rest)| {
         let (offset, rest) = rest.split_once(" of ")?;
@@ -352,7 +353,7 @@ mod tests {
             wrong(&shorter, "shorter than it durably was");
             assert_eq!(judge(cut, all - 1), Verdict::Torn);
             wrong(&judge(cut, all - 2), "not the state of");
-            // A durable offset in the following bytes covers the record.
+            // The uncut file has a later durable offset, which covers the lost commit.
             wrong(&judge(&file.bytes, all - 1), "is vouched for");
         });
     }
@@ -370,7 +371,7 @@ mod tests {
                 wrong(&judge(structure), "unnoticed in");
             }
         });
-        // A clean close releases the reserved space.
+        // The database is a killed one, because a clean close releases the reserved space.
         with(Origin::Killed, |case| {
             let (_, file, at) = find(case, SPACE_AHEAD);
             let verdict = case.nothing_lost(file, Harm::Flip { at, mask: 1 });

@@ -1,5 +1,5 @@
-//! Finds the structure that contains a byte of a database's file, from the layout of the bytes
-//! alone. It is independent of the readers under test, except for the decoders of single frames.
+//! Finds the structure that contains a given byte of a database file, from the layout of the bytes
+//! alone. Only the decoders of single frames are shared with the readers under test.
 
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ pub(super) struct Record {
     pub(super) end: u64,
 }
 
-/// Returns the records of a log or manifest up to the first position without one.
+/// Returns the records of a log or manifest, up to the first position that holds no record.
 pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     let Some(id) = log_id(bytes) else { return Vec::new() };
     let mut records = Vec::new();
@@ -94,8 +94,8 @@ pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-/// Returns the highest durable offset of all record headers in a file, whatever bytes are between
-/// them.
+/// Returns the highest durable offset of all record headers in a file. Damaged bytes between the
+/// headers are skipped.
 pub(super) fn highest_durable_claim(number: FileNumber, bytes: &[u8]) -> Option<Position> {
     let id = log_id(bytes)?;
     let places = (LOG_HEADER_BYTES..bytes.len()).step_by(RECORD_ALIGN);
@@ -149,7 +149,7 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
         let sections = Section::decode_all(&mut crate::codec::Cursor::new("", directory), len)?;
         Ok((sections, directory_at as u64))
     });
-    // A file that was not intact before the damage is a single unit.
+    // If the file cannot be decoded even before the damage, it is a single unit.
     let Ok((sections, directory_at)) = sections else {
         return vec![Unit { structure: "sst", range: 0..len }];
     };
@@ -164,7 +164,8 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
     if directory_at > end {
         units.push(Unit { structure: "gap", range: end..directory_at });
     }
-    // One checksum covers directory and tail, so an error cannot tell which of the two is damaged.
+    // One checksum covers the directory and the tail, so an error cannot tell which of them is
+    // damaged.
     units.push(Unit { structure: "footer", range: directory_at..len });
     units
 }

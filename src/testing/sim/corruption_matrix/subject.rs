@@ -1,7 +1,7 @@
 //! The databases to be damaged: small, generated from a seed, with structures of every kind.
 //!
-//! Invariant: `history[k]` is the state of a database after k commits, by the oracle. The undamaged
-//! database shows the last state.
+//! Invariant: `history[k]` is the expected state (from the oracle) of a database after k commits.
+//! The undamaged database shows the last state.
 
 use std::sync::Arc;
 
@@ -24,9 +24,10 @@ named! {
     /// How a database was made.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Origin {
-        /// Flushed in part, and closed.
+        /// Partly flushed to table files, then closed.
         Closed "closed",
-        /// Merged into a sorted run of several files, compressed where this build can, and closed.
+        /// Compacted into a sorted run of several files, which are compressed if this build
+        /// supports it, then closed.
         Compacted "compacted and closed",
         /// Killed with synced commits in the log.
         Killed "killed",
@@ -137,8 +138,8 @@ fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     {
         options = options.codec(crate::options::Codec::Zstd);
     }
-    // Reserves little space after the records, because damage has the same effect on all of its
-    // bytes.
+    // Reserves little space after the records, because damage to any reserved byte has the same
+    // effect.
     options.log_allocate_bytes = 16 << 10;
     options.open(PATH)
 }

@@ -1,12 +1,12 @@
-//! The data that a device must find: readings by number, settings by index, and the commits whose
-//! outcome the next opening decides.
+//! The expected contents of the device's database: readings by number, settings by index, and the
+//! commits whose outcome is unknown until the next opening.
 //!
 //! Invariants
 //! * every acknowledged tag (the ETag of a commit, in ticks) is larger than all tags acknowledged
 //!   or found before, including those of lost commits;
 //! * commits survive as a prefix of their order, each as a whole;
-//! * readings expire in order: all readings from some number on are found, except those never
-//!   written.
+//! * readings expire in order: if a reading is found, all later readings that were written are
+//!   found too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::model::Entity;
 pub(super) const SENSORS: u64 = 10;
 /// The number of rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// The time by which a reading may expire early, in ticks. Right clocks differ by some seconds, and
+/// How much too early a reading may expire, in ticks. Even right clocks differ by some seconds, and
 /// the last time before a power cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
@@ -44,7 +44,7 @@ pub(super) struct Model {
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// The physical time of the insert.
+    /// The true time of the insert, in ticks since the first boot.
     at: u64,
     tag: u64,
     sensor: u8,
@@ -83,10 +83,12 @@ enum What {
 /// The outcomes of commits that an opening determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// The number of unanswered commits that took effect, and of those that did not.
+    /// The number of unanswered commits that took effect (`done`), and of those that did not
+    /// (`undone`).
     pub(super) done: u64,
     pub(super) undone: u64,
-    /// The number of acknowledged commits that were lost, which is allowed for weak commits.
+    /// The number of acknowledged commits that were lost. Only commits without `Durability::Sync`
+    /// may be lost.
     pub(super) lost: u64,
 }
 
@@ -131,7 +133,8 @@ impl Model {
         self.values
     }
 
-    /// Returns the current state of a setting, including weak commits.
+    /// Returns the current state of a setting, including acknowledged commits that are not durable
+    /// yet.
     pub(super) fn setting(&self, index: usize) -> Option<Setting> {
         let of_this = |commit: &Commit| match (&commit.what, commit.tag) {
             (What::Setting { index: at, value }, Some(tag)) if *at == index => {
@@ -171,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Records that a commit took effect with this tag, or never.
+    /// Records that a commit took effect with this tag, or for `None` that it did not take effect.
     fn decide(&mut self, what: &What, tag: Option<u64>) {
         match (what, tag) {
             (What::Readings(numbers), _) => {
@@ -285,7 +288,7 @@ impl Model {
         }
     }
 
-    /// Checks a reading that was found at time `now`.
+    /// Checks the result of reading `number` at time `now`: the tag that was found, if any.
     pub(super) fn check(
         &mut self,
         number: u64,
@@ -332,8 +335,8 @@ impl Model {
         }
     }
 
-    /// Checks readings `numbers` of one sensor, or of all, against the numbers and tags found at
-    /// time `now`, in ascending order.
+    /// Checks the readings `numbers` of one sensor, or of all sensors, against `found`: the numbers
+    /// and tags that were read at time `now`, in ascending order.
     pub(super) fn check_span(
         &mut self,
         numbers: Range<u64>,

@@ -1,5 +1,5 @@
-//! The clock of one boot. It is right, or it is in 1970 or wrong by years until it is set, or it is
-//! right except for a jump away and back.
+//! The clock of one boot, of three kinds: always right; in 1970 or wrong by years until it is set;
+//! or right except for a jump away and back.
 //!
 //! Invariant: monotonic time starts at zero with every boot, and advances independently of the wall
 //! clock.

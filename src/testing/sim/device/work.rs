@@ -1,5 +1,5 @@
-//! The work of the device while its power is on: checks the data of earlier boots, writes, and
-//! compares reads with the model.
+//! Simulates the work of the device while its power is on: it checks the data of earlier boots,
+//! writes, and compares reads with the model.
 //!
 //! Invariants
 //! * nothing is written before the outcome of the commits interrupted by the last power cut is
@@ -22,7 +22,7 @@ use crate::table::{EntityGroup, Table};
 const STEPS: u32 = 4;
 /// The number of newest readings that are read after each opening.
 const LAST: u64 = 20;
-/// The number of readings of one sensor that one scan reads while a block is bad.
+/// While a block is bad, a scan reads the readings of one sensor in a range of this many numbers.
 const SPAN: u64 = 2_000;
 /// The number of readings in a group.
 const GROUP: u64 = 5;
@@ -88,7 +88,7 @@ impl Device {
     }
 
     /// Determines the outcome of the commits that the last power cut interrupted. Returns false if
-    /// a bad block prevents that.
+    /// a bad block or another power cut prevents that.
     fn settle(&mut self, tables: &Tables) -> Result<bool, String> {
         let mut readings = Vec::new();
         for number in self.model.unsettled() {
@@ -238,7 +238,7 @@ impl Device {
         }
     }
 
-    /// Makes the writes of one second.
+    /// Executes the writes of one simulated second.
     fn write(&mut self, db: &Db, tables: &Tables, default: Durability) -> Result<(), String> {
         self.seconds += 1;
         let is_sync = default == Durability::Sync || self.rng.chance(1, 8);

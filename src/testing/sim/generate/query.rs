@@ -1,7 +1,7 @@
-//! Chooses queries, their filters, and values that filters distinguish.
+//! Generates queries and their filters, and property values that the filters distinguish.
 //!
-//! Invariant: literals are drawn from the same values as the properties of rows, so that they
-//! match.
+//! Invariant: the literals of filters are drawn from the same values as the properties of rows, so
+//! that filters match some rows.
 
 use crate::testing::sim::engine::START;
 use crate::testing::sim::expr::{Expr, Op};
@@ -17,8 +17,8 @@ const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
 const DEPTH_MAX: u64 = 3;
 /// The number of bytes by which the rows of a stretch (adjacent similar rows) are lengthened.
 const FILL_BYTES: usize = 24;
-/// The range of chosen Timestamps, in ticks after [`START`]. While the clock does not move, each
-/// commit takes the next tick, so the rows of about this many commits have such Timestamps.
+/// Times are chosen from this many ticks after [`START`]. While the clock does not move, each
+/// commit takes the next tick, so the Timestamps of about this many commits are in the range.
 const COMMITS: u64 = 200;
 
 impl Generator<'_> {
@@ -54,8 +54,8 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // A count without a filter can count the rows of a block without reading them, so at least
-        // half of the counts have none.
+        // A count without a filter may count the rows of a block without reading the block. At
+        // least half of the counts have no filter, to test this.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -136,14 +136,15 @@ impl Generator<'_> {
         }
     }
 
-    /// Writes rows, overwrites them with other values, in one file or in several, and queries them.
+    /// Adds steps that write rows, overwrite them with other values in one file or in several, and
+    /// query the rows.
     pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
         let table = self.table();
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
         if self.source.chance(1, 4) {
             self.queue_episode(&table, &pk, steps);
         }
-        // Doubles are listed twice, because NaN is a likely source of wrong zone bounds.
+        // `B`, a double, is listed twice, because NaN is a likely source of wrong zone bounds.
         let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
@@ -166,7 +167,7 @@ impl Generator<'_> {
             }
         }
         if self.source.chance(1, 3) {
-            // Deletes the end of a stretch, so that files have hidden rows next to visible ones.
+            // Deletes the end of a stretch, so that files have deleted rows next to visible ones.
             let from = Some(format!("r{:02}", 12 + self.source.below(24)));
             let to =
                 self.source.chance(1, 3).then(|| format!("r{:02}", 24 + self.source.below(24)));
@@ -182,7 +183,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Returns a query with a filter that distinguishes one of `values`.
+    /// Returns a query that usually has a filter with one of `values` or with a number of a row, so
+    /// that some of the rows match.
     fn aimed(&mut self, pk: &str, name: &str, values: &[Val]) -> Query {
         let mut query = Query { at: self.at(), ..self.query() };
         if self.source.chance(2, 3) {
@@ -191,7 +193,8 @@ impl Generator<'_> {
         }
         let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
         let aim = match self.source.below(3) {
-            // This condition matches NaN even in a block whose numbers do not match.
+            // The negated comparison is true for NaN, even in a block where it is false for all
+            // numbers.
             _ if name == "B" && self.source.chance(1, 3) => {
                 let least = Val::Double((-2.5f64).to_bits());
                 Expr::Not(Expr::Compare(name.to_owned(), Op::Ge, least).into())
@@ -210,7 +213,8 @@ impl Generator<'_> {
         query
     }
 
-    /// Deletes rows from the head of a partition, and puts some of them again.
+    /// Adds steps that delete rows from the head of a partition, as a queue does, and put some of
+    /// them back.
     fn queue_episode(&mut self, table: &str, pk: &str, steps: &mut Vec<Step>) {
         let writes = self.stretch(pk, 0, "Count", &[Val::Int32(0), Val::Int32(1)]);
         steps.push(Step::Group { table: table.to_owned(), writes, durability: None });
@@ -257,7 +261,8 @@ impl Generator<'_> {
                 // blocks.
                 ("Fill".to_owned(), Val::Binary(vec![0; FILL_BYTES])),
             ];
-            // Groups with long values would be larger than all other data.
+            // Long values are left out, because a group with them would be larger than all other
+            // data.
             if name != "Count" && value.to_string().len() < 120 {
                 properties.push((name.to_owned(), value));
             }
@@ -267,7 +272,7 @@ impl Generator<'_> {
         rows.map(write).collect()
     }
 
-    /// Returns a number close to the numbers of the rows of a stretch.
+    /// Returns a value of `Count` that is close to the numbers of the rows of a stretch.
     fn number(&mut self) -> i32 {
         self.source.below(50) as i32
     }

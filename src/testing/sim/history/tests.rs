@@ -1,5 +1,5 @@
-//! Tests of hand-written histories, good and bad, and of small random ones against a search of all
-//! orders.
+//! Tests [`check`] with hand-written histories that are linearizable or not, and compares small
+//! random histories with a search of all orders.
 
 use super::*;
 use crate::rng::Rng;
@@ -51,8 +51,8 @@ fn sequential_calls_must_take_effect_in_order() {
 
 #[test]
 fn calls_that_overlap_may_take_effect_in_any_order() {
-    // The later call takes effect first. A read between the two effects sees only this call's
-    // write.
+    // The call that was invoked last takes effect first. A read between the two effects sees only
+    // `TWO`.
     good(&[
         call(0, (0, 5), Op::Upsert(ONE), Written(Some(11))),
         call(1, (1, 6), Op::Upsert(TWO), Written(Some(10))),
@@ -114,7 +114,7 @@ fn two_winners_are_rejected() {
 
 #[test]
 fn a_read_of_an_unwritten_value_is_rejected() {
-    // A write was rolled back: it was refused, and yet a read saw it.
+    // A read returned a write that was refused, as if the write had been rolled back.
     bad(
         &[
             call(0, (0, 1), Op::Insert(ONE), Written(Some(10))),
@@ -149,8 +149,8 @@ fn an_unjustified_refusal_is_rejected() {
         ],
         &[1],
     );
-    // The insert was refused because of a write that a later read does not see, so because of
-    // unpublished data.
+    // The second insert was refused because the row existed, but a later read does not find the
+    // row. So the refusal depended on unpublished data.
     bad(
         &[
             call(0, (0, 7), Op::Insert(ONE), Written(Some(10))),
@@ -241,8 +241,8 @@ fn naive(state: State, left: &[Call]) -> bool {
     })
 }
 
-/// Returns random calls. Most answers are those of a store that executes the calls in another order
-/// than the listed one.
+/// Returns random calls. Most answers are right for a store that executes the calls in some order,
+/// which may differ from the listed order.
 fn random_history(rng: &mut Rng) -> Vec<Call> {
     let mut moments: Vec<u64> = (0..12).collect();
     for at in (1..moments.len()).rev() {
