@@ -17,9 +17,9 @@
 //! ```
 //!
 //! **Database.** A [`Db`] is a directory that one process at a time opens for writing. Other
-//! processes may read it concurrently or [follow](Follower) it. `Db` is a cheap clone, `Send +
-//! Sync`. [`Options`] set the durability of commits, the use of memory, and the sources of time and
-//! files.
+//! processes may read it concurrently or [follow](Follower) it. A `Db` is `Send`, `Sync` and cheap
+//! to clone. [`Options`] set the durability of commits, the use of memory, the clock and the file
+//! system.
 //!
 //! **Table.** A [`Table`] is a set of entities. [`Db`] has the methods to create, delete and list
 //! tables.
@@ -28,7 +28,7 @@
 //! of one table may have different properties. The pair of keys is the only index; keys are ordered
 //! by UTF-16 unit.
 //!
-//! **Value.** A [`Value`] is of one of eight types; a [`ValueRef`] borrows one. There are no nested
+//! **Value.** A [`Value`] has one of eight types; a [`ValueRef`] borrows one. There are no nested
 //! values and no null.
 //!
 //! **Write.** The methods are `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`.
@@ -73,7 +73,7 @@
 //! most 100 operations and 4 MiB, and a page at most 1,000 entities.
 //!
 //! **Not provided.** Secondary indexes, joins, transactions over several partitions, replication,
-//! orders other than that of the keys, functions and arithmetic in filters.
+//! sort orders other than key order, functions and arithmetic in filters.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]
@@ -104,8 +104,8 @@ mod rest;
 mod retry;
 mod rng;
 mod sst;
-// This module of `rest` has loom models. Under loom it is included here, because `rest` needs
-// tokio, which does not compile there.
+// This module of `rest` has loom models. Builds for loom leave out `rest`, because its dependency
+// tokio does not compile under loom, and include the module here.
 #[cfg(all(test, loom))]
 #[path = "rest/http/stage.rs"]
 mod stage;

@@ -7,7 +7,8 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};
 
 const STRUCTURE: &str = "shape";
-/// A reserved bit in a type's code, for values that are stored elsewhere.
+/// Bit of a type code that is reserved for properties whose values are not in the row. This version
+/// writes no such code and refuses to decode one.
 const ELSEWHERE: u8 = 0x80;
 
 pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {
@@ -18,7 +19,7 @@ pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {
     }
 }
 
-/// Decodes the shape that fills `bytes`.
+/// Decodes a shape from `bytes`. Bytes after the shape are an error.
 pub(crate) fn decode_shape(bytes: &[u8]) -> Result<Shape, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     let shape = read_shape(&mut cursor)?;

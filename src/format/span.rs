@@ -59,7 +59,7 @@ impl Span {
         self.high.as_deref().is_some_and(|high| high <= key)
     }
 
-    /// Whether both spans may have a key in common.
+    /// Whether a key can be in both spans.
     pub(crate) fn overlaps(&self, other: &Span) -> bool {
         !self.ends_before(&other.low)
             && !other.ends_before(&self.low)
@@ -91,7 +91,7 @@ impl Span {
     }
 }
 
-/// Encodes a span as the rest of the content of its field.
+/// Encodes a span as the last item of a field: a span without a high bound simply ends after `low`.
 impl Content for Span {
     fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, &self.low);
@@ -126,7 +126,8 @@ impl fmt::Display for Span {
 mod tests {
     use super::*;
 
-    /// Keys at and next to every kind of boundary.
+    /// Bounds and keys to try: the empty key, and keys that differ only by a zero byte, a 0xff byte
+    /// or their first byte.
     const KEYS: [&[u8]; 10] =
         [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
 

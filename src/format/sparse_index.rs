@@ -7,7 +7,7 @@
 //! * handles (the offsets of blocks and pages) ascend, and neither blocks nor pages have gaps
 //!   between them.
 //!
-//! `block` adds a frame to pages and handles.
+//! Module `block` encodes the frame (header and checksum) of pages and handles.
 
 use std::ops::Range;
 
@@ -74,8 +74,8 @@ impl<'a> SparsePage<'a> {
         Ok((self.prefix, suffix))
     }
 
-    /// Returns the index of the last separator below `key`, or 0. The block (in the root: the page)
-    /// with this separator is the first that may contain `key`.
+    /// Returns the index of the last separator below `key`, or 0 if there is none. Earlier blocks
+    /// cannot contain `key`. In the root, a separator stands for a page instead of a block.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, DecodeError> {
         let Some(suffix) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.len() - 1 });
@@ -92,7 +92,8 @@ impl<'a> SparsePage<'a> {
         Ok(low.saturating_sub(1))
     }
 
-    /// Checks what look-ups assume: that separators ascend, and that no bytes are left over.
+    /// Checks what look-ups rely on: separators are in order, and the page has no bytes after the
+    /// last one.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut previous = &[][..];
         for i in 0..self.len() {
@@ -191,7 +192,8 @@ impl Handles {
         }
     }
 
-    /// Reads the handles that fill `bytes`; the blocks must be in `rows` and the pages in `sparse`.
+    /// Decodes the handles from `bytes`. Checks that the blocks fill the file range `rows` and the
+    /// pages fill the range `sparse`.
     pub(crate) fn decode(
         bytes: &[u8],
         rows: Range<u64>,
@@ -242,7 +244,8 @@ impl Handles {
     }
 }
 
-/// Reads `count` offsets and an end, which must divide `span` without gaps.
+/// Reads `count` start offsets and one end offset. They must ascend from `span.start` to
+/// `span.end`.
 pub(super) fn offsets(
     cursor: &mut Cursor<'_>,
     count: usize,

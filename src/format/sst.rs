@@ -30,9 +30,9 @@ pub(crate) mod section {
     pub(crate) const ZONES: u16 = 6;
     pub(crate) const STATISTICS: u16 = 7;
     pub(crate) const ZONE_SUMMARY: u16 = 8;
-    /// A hash index in the second form.
+    /// A hash index of the second form (see `format::hash_index`).
     pub(crate) const HASH_WORDS: u16 = 9;
-    /// A hash index in the third form.
+    /// A hash index of the third form (see `format::hash_index`).
     pub(crate) const HASH_TAGS: u16 = 10;
 
     /// The kinds of hash indexes, of which each file has exactly one.
@@ -141,9 +141,9 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Checks the tail and the directory of `file`, and decodes the directory. Offsets in errors
-    /// count from the start of `directory`. The tail determines where the directory starts, so a
-    /// wrong checksum is reported at the tail.
+    /// Verifies the tail and the directory of `file`, and decodes the directory. Offsets in errors
+    /// count from the start of `directory`. A wrong checksum is reported at the tail, because a
+    /// damaged tail may have led to the wrong bytes for the directory.
     pub(crate) fn sections(
         &self,
         file: FileId,
@@ -171,7 +171,8 @@ impl Tail {
     }
 }
 
-/// Checks that each required section exists once, and that no unknown section must be understood.
+/// Checks that each required section exists once. Refuses an unknown section whose flags say that a
+/// reader must understand it.
 fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     for section in sections {
         let known = section::NEEDED.iter().chain(&section::HASH_INDEXES);
@@ -284,7 +285,8 @@ mod tests {
         }
     }
 
-    /// The tail states the position of the directory, so a wrong position is reported at the tail.
+    /// If the checksum over tail and directory is wrong, the reported offset is that of the
+    /// checksum in the tail, wherever the flipped bit is.
     #[test]
     fn a_wrong_checksum_is_reported_at_its_offset() {
         let footer = footer(&sections());

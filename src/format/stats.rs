@@ -1,6 +1,7 @@
-//! Statistics in an SST, sufficient to rebuild its entry in the manifest. FORMAT.md §stats.
+//! The statistics section of an SST. It suffices to rebuild the file's entry in the manifest.
+//! FORMAT.md §stats.
 //!
-//! At run time the engine uses the copy in `file_meta`.
+//! At run time the engine uses the copy in the manifest (`file_meta`).
 
 use crate::codec::DecodeError;
 use crate::format::Kind;
@@ -25,7 +26,7 @@ pub(crate) struct SstStats {
 
 const STRUCTURE: &str = "statistics";
 
-/// The tags. Statistics that are also in the manifest's file entry have the same tags there.
+/// The field tags. A statistic that the manifest's file entry also has uses the same tag there.
 mod tag {
     pub(super) const SEQ_MIN: u64 = 4;
     pub(super) const SEQ_MAX: u64 = 5;

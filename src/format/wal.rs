@@ -1,12 +1,12 @@
 //! The payloads of WAL records. FORMAT.md §wal.
 //!
 //! Invariants
-//! * rows are opaque here (shape number and body, see `row`); a record defines the shapes that it
-//!   is the first to use;
+//! * rows are not decoded here (`row` does that). The first record that uses a shape also defines
+//!   it;
 //! * decoding borrows and allocates nothing; entries are decoded while they are visited;
 //! * every payload ends with tagged fields, so that it can be extended.
 //!
-//! `record` adds a frame to a payload.
+//! Module `record` adds the header and checksums around a payload.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
@@ -26,7 +26,7 @@ const GROUP: &str = "wal group";
 const DURABLE_UP_TO: &str = "wal promise";
 const CLOSE: &str = "wal close";
 
-/// The prefix of the catalog rows of tables.
+/// The key prefix of the catalog rows that describe tables.
 const TABLE_ROWS: &[u8] = b"\0\0\0\0table\0";
 
 const TAG_MANIFEST: u64 = 1;
@@ -68,12 +68,13 @@ pub(crate) struct Predecessor {
     pub(crate) accepted_end: u64,
 }
 
-/// A record without a commit; its header carries a newer durable offset.
+/// A record without a commit. It is written so that its header states a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
-    /// No commit that was acknowledged before it was durable has a greater Seq.
+    /// The highest Seq that a commit weaker than `Sync` may use. A later opening starts above it,
+    /// so that no Seq is used twice.
     pub(crate) seq_reservation: Seq,
-    /// The length that the file durably has at least; stated once after each growth of the file.
+    /// A lower bound of the file's durable length, stated once each time the file has grown.
     pub(crate) len: Option<u64>,
 }
 
@@ -122,8 +123,8 @@ pub(crate) enum Change {
     Dropped(TableId),
     /// Entries in the span with Seqs below that of this commit are deleted.
     RangeTombstone(Span),
-    /// Entries in the span with Seqs below the given Seq have expired. The given Seq is lower than
-    /// that of this commit.
+    /// Entries in the span with Seqs below the given Seq have expired. It is below the Seq of this
+    /// commit.
     Ttl(Seq, Span),
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct RecordOrder {
 }
 
 impl RecordOrder {
-    /// Checks the next record, which begins at `offset`; the error describes what is wrong.
+    /// Checks that a record of `kind` may be at `offset`. The error describes the broken rule.
     pub(crate) fn check(&mut self, kind: RecordKind, offset: u64) -> Result<(), &'static str> {
         let is_first = offset == LOG_HEADER_BYTES as u64;
         if (kind == RecordKind::Open) != is_first {
@@ -249,8 +250,7 @@ pub(crate) fn put_group<'a>(
 }
 
 impl<'a> Group<'a> {
-    /// Decodes a payload. It reads the payload to the end once, so that the iterators cannot fail
-    /// later.
+    /// Decodes a payload. All of it is decoded once here, so that the iterators cannot fail later.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(GROUP, payload);
         let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
@@ -279,8 +279,8 @@ impl<'a> Group<'a> {
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
     }
 
-    /// Checks the rules that a payload as a whole must obey in commit `seq`; the error says which
-    /// rule is broken.
+    /// Checks the rules for the payload as a whole, which has the Seq `seq`. The error names the
+    /// broken rule.
     pub(crate) fn check(&self, seq: Seq) -> Result<(), String> {
         if self.has_key_twice() {
             return Err("a key twice in one commit".to_owned());
@@ -358,7 +358,7 @@ impl Change {
         }
     }
 
-    /// Decodes a change; `None` if the tag is not that of a change.
+    /// Decodes a field of a catalog record as a change; `None` if its tag belongs to no change.
     fn decode(field: &Field<'_>) -> Result<Option<Self>, DecodeError> {
         let mut content = Cursor::new(GROUP, field.content);
         let change = match field.tag {
@@ -375,7 +375,7 @@ impl Change {
     }
 }
 
-/// `count` items that have been decoded once without error.
+/// `count` encoded items, starting at `cursor`. All of them were decoded once without error.
 #[derive(Clone, Debug)]
 struct Items<'a> {
     count: usize,

@@ -1,12 +1,13 @@
-//! Zones summarize the rows of blocks of an SST, so that a scan can skip blocks. FORMAT.md §zones.
+//! Zones summarize the rows of SST blocks, so that a scan can skip blocks. FORMAT.md §zones.
 //!
 //! Invariants
-//! * values are represented by numbers of the same order ([`order_key`], [`head`]). Bounds are
-//!   inclusive. Truncated values with equal numbers may differ;
-//! * a set is used in place: parsing checks lengths once, accessors are bounds-checked and allocate
-//!   nothing.
+//! * values are compared by order keys, which are integers that sort like the values
+//!   ([`order_key`], [`head`]). Bounds are inclusive. Different long texts may have equal order
+//!   keys;
+//! * a [`ZoneSet`] borrows the encoded bytes: parsing checks lengths once, accessors are
+//!   bounds-checked and allocate nothing.
 //!
-//! `sst::zones` collects zones from rows; `query::prune` uses them.
+//! `sst::zones` collects zones from rows; `query::prune` evaluates filters on them.
 
 use std::ops::Range;
 
@@ -14,19 +15,19 @@ use crate::codec::{Cursor, DecodeError};
 use crate::format::sparse_index::offsets;
 use crate::model::{DateTime, EdmType, Seq, utf16_rank};
 
-/// The number of blocks that a page covers, which is the number of bits of a mask.
+/// The number of blocks that one page of zones describes. `query::prune` has one bit for each.
 pub(crate) const ZONE_BLOCKS: usize = 64;
-/// The maximum number of columns of a set.
+/// The maximum number of columns of a [`ZoneSet`].
 pub(crate) const COLUMNS_MAX: usize = 32;
-/// The maximum length of a name. A property with a longer name gets no column; user names are
-/// shorter.
+/// The maximum length of a name. A property with a longer name gets no column; names of properties
+/// in valid entities are shorter.
 pub(crate) const NAME_BYTES_MAX: usize = 1024;
-/// The maximum length of the common prefix of the texts of a column.
+/// The maximum length of a column's prefix, the bytes with which all its texts begin.
 pub(crate) const PREFIX_BYTES_MAX: usize = 255;
-/// The number of bytes after the prefix that the order key of a text contains.
+/// How many bytes of a text, after the column's prefix, are in its order key.
 pub(crate) const HEAD_BYTES: usize = 8;
 
-/// The least and the greatest order key of a block without values.
+/// The minimum and maximum of a column in a block that has no value of that column.
 pub(crate) const NO_VALUES: (u64, u64) = (u64::MAX, 0);
 
 /// Flags of an entry.
@@ -41,17 +42,17 @@ pub(crate) mod flag {
     pub(crate) const BEGAN_BEFORE: u8 = 8;
 }
 
-/// Presence of a column's property, with its type, in the rows of a block.
+/// Which rows of a block have the column's property with the column's type.
 pub(crate) mod presence {
     /// At least one row has the property.
     pub(crate) const SOME: u8 = 1;
-    /// Every put has the property.
+    /// Every put in the block has the property.
     pub(crate) const ALL: u8 = 2;
     /// At least one row has NaN in the property, which the bounds do not include.
     pub(crate) const NAN: u8 = 4;
 }
 
-/// The part of a [`ZoneSet`] about one block, or the whole file, without the columns' values.
+/// The data that a [`ZoneSet`] has for one block or the whole file, besides the values of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZoneMeta {
     pub(crate) seq_min: Seq,
@@ -62,7 +63,7 @@ pub(crate) struct ZoneMeta {
     pub(crate) flags: u8,
 }
 
-/// The values of one column in one block.
+/// The presence of one column in one block, and its least and greatest order key there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneValues {
     /// Bits of [`presence`].
@@ -77,11 +78,11 @@ pub(crate) struct ZoneColumn {
     pub(crate) name: Box<str>,
     pub(crate) edm: EdmType,
     pub(crate) prefix: Box<[u8]>,
-    /// The values, one for each entry of the set.
+    /// The values, one item for each block that the set describes.
     pub(crate) values: Vec<ZoneValues>,
 }
 
-/// A set of zones, read in place.
+/// The zones of several blocks or of a whole file, borrowed from the encoded bytes.
 ///
 /// It has one entry per block, for up to [`ZONE_BLOCKS`] adjacent blocks, or one entry for the
 /// whole file. A column has a property name and a type, and for each entry the least and the
@@ -102,13 +103,14 @@ pub(crate) struct ZoneSet<'a> {
     values: &'a [u8],
 }
 
-/// A column, read in place.
+/// A column of a [`ZoneSet`], borrowed from the encoded bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column<'a> {
     /// The property's name as stored; UTF-8 in a checked set.
     pub(crate) name: &'a [u8],
     pub(crate) edm: EdmType,
-    /// The common prefix of all texts or byte strings; order keys are made from the rest.
+    /// The bytes with which all texts or byte strings of the column begin. Order keys are made from
+    /// the bytes after it.
     pub(crate) prefix: &'a [u8],
     /// The [`presence`] of each entry.
     pub(crate) presence: &'a [u8],
@@ -118,12 +120,13 @@ pub(crate) struct Column<'a> {
     pub(crate) max: &'a [[u8; 8]],
 }
 
-/// The contents of the block that contains the summary of a file.
+/// The zone summary of a file: the positions of the pages of zones, and one set of zones for the
+/// whole file.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneSummary {
     /// The start of each page, and the end of the last one.
     pub(crate) pages: Box<[u64]>,
-    /// The offset of the set within the contents.
+    /// Where the set for the whole file begins, as an offset in the summary.
     pub(crate) set_at: usize,
 }
 
@@ -231,8 +234,8 @@ impl<'a> ZoneSet<'a> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks rules on which readers of a set do not rely: names are UTF-8, and bounds and flags
-    /// have possible values.
+    /// Checks rules that readers of a set do not need for safety: names are UTF-8, and bounds and
+    /// flags have possible values.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));
@@ -269,7 +272,7 @@ impl<'a> Column<'a> {
 }
 
 impl ZoneValues {
-    /// The values of a block in which no row has the property.
+    /// The values for a block in which no row has the property.
     pub(crate) const NONE: ZoneValues =
         ZoneValues { presence: 0, min: NO_VALUES.0, max: NO_VALUES.1 };
 
@@ -325,7 +328,7 @@ fn check_descriptions(bytes: &[u8], count: usize) -> Result<(), DecodeError> {
 }
 
 impl ZoneSummary {
-    /// Appends the summary of a file; `set` is one encoded entry.
+    /// Appends the summary of a file. `set` is the encoded set with the single entry for the file.
     pub(crate) fn encode(pages: &[u64], set: &[u8], out: &mut Vec<u8>) {
         let count = u32::try_from(pages.len() - 1).unwrap_or(u32::MAX);
         out.extend_from_slice(&count.to_le_bytes());
@@ -334,8 +337,8 @@ impl ZoneSummary {
         out.extend_from_slice(set);
     }
 
-    /// Reads the summary that fills `bytes`. The file has `blocks` blocks, and the pages must be in
-    /// `zones`.
+    /// Decodes the summary from `bytes`. The file has `blocks` blocks, and the pages of zones must
+    /// fill the range `zones`.
     pub(crate) fn decode(
         bytes: &[u8],
         blocks: usize,
@@ -359,7 +362,7 @@ impl ZoneSummary {
     }
 }
 
-/// Whether order keys of this type are made from the bytes after a prefix.
+/// Whether order keys of this type skip the column's common prefix.
 #[inline]
 pub(crate) fn is_cut_text(edm: EdmType) -> bool {
     matches!(edm, EdmType::String | EdmType::Binary)

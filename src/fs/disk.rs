@@ -1,7 +1,7 @@
 //! The operating system's file system.
 //!
-//! `handles` has the opened files, `dir` a file system that keeps one directory open, and `sys` the
-//! system-specific code. `complete` handles interrupted and short calls.
+//! Modules: `handles` implements open files, `dir` a file system that keeps one directory open, and
+//! `sys` the system-specific calls. `complete` handles interrupted and short calls.
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
@@ -46,8 +46,8 @@ impl Fs for DiskFs {
         let mut names = Vec::new();
         for entry in retry(|| std::fs::read_dir(dir))? {
             match entry {
-                // All names of this library are ASCII, so a lossy name is never used to open a
-                // file.
+                // All files of a database have ASCII names, so a lossily converted name is never
+                // used to open a file.
                 Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
                 // After an interruption the iterator continues where it stopped.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

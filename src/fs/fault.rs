@@ -67,7 +67,7 @@ named! {
         Map "map",
     }
 
-    /// Returns the verb in error messages.
+    /// Returns the verb with which error messages name the operation.
     fn name;
     pub const ALL;
 }
@@ -94,7 +94,7 @@ named! {
         ShortTransfer "short-transfer",
     }
 
-    /// Returns the word for this kind in the text form of a simulation.
+    /// Returns the word for this kind in the text format of simulation plans.
     #[cfg(feature = "sim")]
     pub(crate) fn word;
     pub const ALL;
@@ -162,7 +162,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Fault {
-    /// Plans that the next operation of any kind fails, once.
+    /// Creates a fault that makes the next operation of any kind fail, once.
     pub fn new(kind: FaultKind) -> Self {
         Self { kind, ..Self::default() }
     }
@@ -254,7 +254,7 @@ impl FaultKind {
 }
 
 impl FaultFs {
-    /// Wraps `inner`, at first without faults.
+    /// Wraps `inner`. No fault is armed yet.
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::default() }
     }
@@ -311,8 +311,8 @@ impl FaultFs {
         self.plan.lock().delivered[kind as usize]
     }
 
-    /// Wraps another file system, such as the one after a restart. The faults and counts are shared
-    /// with `self`.
+    /// Wraps another file system, such as the image after a simulated crash. Both wrappers share
+    /// armed faults and counts.
     #[must_use]
     pub fn over(&self, inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::clone(&self.plan) }

@@ -1,11 +1,10 @@
-//! An `Fs` wrapper that refuses changes once the path of the lock file no longer names the locked
-//! file: its directory was moved or replaced, or the file was removed. From then on another process
-//! may be writing at that path.
+//! An `Fs` wrapper that refuses changes after the database lost its lock file: the directory was
+//! moved or replaced, or the file was removed. Another process may then lock a new file at the same
+//! path and write there.
 //!
 //! Invariants
 //! * the lock is checked before each creation, rename and removal, and before each sync of a file.
-//!   For files that are synced often, it is checked only if a second has passed since the last
-//!   check;
+//!   Syncs of files that are synced often check it at most once a second;
 //! * reading is never refused.
 
 use std::io;
@@ -17,7 +16,7 @@ use crate::clock::Clock;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
 
-/// For files that are synced often, the minimum time between two checks by syncs.
+/// The least time between two checks of the lock by syncs of files that are synced often.
 const CHECK_NANOS: u64 = 1_000_000_000;
 
 /// The `Fs` wrapper that checks the lock before changes.
@@ -30,7 +29,7 @@ pub(crate) struct GuardedFs {
 #[derive(Debug)]
 struct Guard {
     path: PathBuf,
-    /// The lock; it no longer exists after the database was closed.
+    /// The lock. The pointer is weak, because closing the database drops the lock.
     lock: Weak<dyn FileLock>,
     clock: Arc<dyn Clock>,
     /// The monotonic time of the last check, in nanoseconds.

@@ -7,7 +7,7 @@
 //!   while in use.
 //!
 //! Locks: the queue is locked before a file. Neither lock is held while a file is opened or read.
-//! Files that are written or mapped keep their own handles.
+//! The limit does not apply to files that are written or mapped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,7 +45,7 @@ struct HandleCache {
 }
 
 impl CachedHandleFs {
-    /// Wraps `inner`, with at most `max` open files, but at least one.
+    /// Wraps `inner`. At most `max` files stay open; 0 means 1.
     pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
         Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
     }
@@ -155,7 +155,8 @@ mod tests {
 
     const FILES: usize = 8;
 
-    /// Opens eight files, each filled with its number, with at most `max` handles.
+    /// Opens the files `0.sst` to `7.sst` with at most `max` handles. Each file is filled with its
+    /// number.
     fn eight(max: usize) -> (Arc<FaultFs>, CachedHandleFs, Vec<Arc<dyn FileRead>>) {
         let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
         let few = CachedHandleFs::new(inner.clone(), max);
@@ -198,7 +199,7 @@ mod tests {
     fn a_file_that_is_read_repeatedly_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
-        // Reads every other file once, and the first file again after each of them.
+        // Reads files 1 to 7 once each, and file 0 again after each of them.
         for other in 1..FILES {
             read(&files, other).unwrap();
             let before = inner.count(OpKind::OpenRead);

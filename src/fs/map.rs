@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A whole file, as it was when it was mapped. Clones share the same map.
+/// The bytes of a whole file at the time it was mapped. Clones share the map.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     bytes: Bytes,
@@ -43,8 +43,8 @@ impl Map {
         &self.bytes
     }
 
-    /// Announces how `range`, clipped to the map, will be read. Has no effect on a map without
-    /// pages.
+    /// Announces how `range`, clipped to the map, will be read. A map that was made from [`Bytes`]
+    /// ignores this.
     pub fn advise(&self, advice: Advice, range: Range<usize>) {
         let range = range.start..range.end.min(self.bytes.len());
         if let Some(pages) = self.pages.as_ref().filter(|_| !range.is_empty()) {

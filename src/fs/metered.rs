@@ -48,15 +48,15 @@ pub(crate) struct Meter {
     files: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
 
-/// The limits on the bytes of all files together. Which limit applies depends on the file that
-/// grows and on the reason.
+/// Limits on the total bytes of the directory's files. The kind of the growing file and the reason
+/// for its growth select the limit that applies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterLimits {
-    /// The limit for the growth of a table file.
+    /// A table file may grow as long as all files together have at most this many bytes.
     pub(crate) tables: u64,
-    /// The limit for the growth of a log.
+    /// The same limit for the growth of a log.
     pub(crate) logs: u64,
-    /// The limit for space that is reserved in a log before it is needed.
+    /// The same limit for space that is reserved in a log before it is needed.
     pub(crate) logs_ahead: u64,
 }
 
@@ -438,14 +438,15 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // The limit for `allocate_ahead` applies to small reservations, too.
+        // A small reservation by `allocate_ahead` is refused by its limit, too.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
         let other = fs.create(Path::new("db/z.wal")).unwrap();
         other.allocate(1_000_000).unwrap();
         fs.remove(Path::new("db/z.wal")).unwrap();
-        // Files that are needed for freeing space are never refused.
+        // The manifest and other small files may always grow, because freeing space requires
+        // writing them.
         fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));
         assert_eq!(fs.meter().others(), 5_000);

@@ -1,4 +1,5 @@
-//! The only access to the disk: traits for files, maps, directories and locks.
+//! All access to the disk: traits for files, maps, directories and locks, and their
+//! implementations.
 //!
 //! [`DiskFs`] is the system's file system, [`MemFs`] models the effects of a power cut, and
 //! [`FaultFs`] injects failures into another file system. [`MemFs`] has an example of a crash test.
@@ -6,7 +7,7 @@
 //! * A name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory.
 //! * Bytes and length are durable only after [`FileWrite::sync`].
 //! * No method returns `Interrupted` or transfers only a part: a transfer is completed or fails.
-//! * A path is written through one handle at a time.
+//! * At most one handle at a time may write a file.
 
 /// Implements methods of [`Fs`], [`FileWrite`] or [`FileRead`] by calls of the same method of the
 /// field `$inner`. With `after $check` each method calls `$check` first, and returns its error if
@@ -105,7 +106,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     }
 }
 
-/// A file being written.
+/// A file open for writing.
 #[expect(
     clippy::len_without_is_empty,
     reason = "a length that can fail to be had, not a collection's"
@@ -141,7 +142,7 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn forget_dirty(&self) {}
 }
 
-/// A file being read.
+/// A file open for reading.
 #[expect(
     clippy::len_without_is_empty,
     reason = "a length that can fail to be had, not a collection's"

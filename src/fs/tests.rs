@@ -1,4 +1,5 @@
-//! Tests that every `Fs` implementation keeps its guarantees, without failures and power cuts.
+//! Tests that every `Fs` implementation keeps its guarantees as long as no call fails and no power
+//! cut happens.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -7,8 +7,8 @@
 
 use crate::json::{self, NUMBER_BYTES};
 
-/// Parses the finite number that `text` spells in JSON's grammar; `None` if it spells none, or one
-/// beyond f64.
+/// Parses `text` as a JSON number. Returns `None` if it is not a JSON number, or if it is too large
+/// for a finite f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     if text.is_empty() || number_len(text.as_bytes()) != text.len() {
         return None;
@@ -59,8 +59,8 @@ const CERTAIN_LEN: usize = 16;
 /// One more than the largest number of 15 digits.
 const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
-/// For each number of thousandths: the point and three digits, and how many of these bytes are
-/// written. Trailing zeros are not, except as the first digit.
+/// For 0 to 999 thousandths: the point and three digits, and how many of these four bytes to write.
+/// Trailing zeros are left out, but at least one digit is written.
 static FRACTIONS: [([u8; 4], u8); 1000] = {
     let (mut fractions, mut of) = ([([b'.', b'0', b'0', b'0'], 2); 1000], 0);
     while of < 1000 {
@@ -78,8 +78,9 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// Whether a number of at least 0.0001 may be equally close to two decimals that are both shortest.
-/// Such a number has at most 18 digits, and therefore at most 24 binary digits after the point.
+/// Whether `value`, which is at least 0.0001, may lie exactly halfway between two shortest
+/// decimals. A number halfway between them has at most 18 digits, and therefore at most 24 binary
+/// digits after the point.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }
@@ -101,8 +102,8 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     }
     let magnitude = value.abs();
     if (1e-4..1e15).contains(&magnitude) {
-        // In this range `serde_json` writes a point and no exponent. If two decimals are equally
-        // close, the text is that of Rust's own formatting.
+        // In this range `serde_json` writes a point and no exponent. Of two equally close decimals
+        // it may choose a different one than Rust's formatting, so format such numbers with Rust.
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -121,9 +122,9 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
 }
 
-/// Writes a number below 1E+12 if it has at most three decimals, like most numbers written by
-/// people, or an integral number below 1E+15. Returns the number of bytes, or 0 for other numbers.
-/// Different decimals of up to 15 digits are different Doubles, so fewer digits never suffice.
+/// Writes a number below 1E+12 with at most three decimal places, the usual case, or an integral
+/// number below 1E+15. Returns the number of bytes, or 0 for any other number. Different decimals
+/// of up to 15 digits are different Doubles, so no shorter text would read back as the number.
 pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
     // Division rounds like parsing, so a quotient equal to the number proves that the digits read
@@ -225,8 +226,8 @@ mod tests {
             let value = match round % 3 {
                 0 => value,
                 1 => (value * 100.0).round() / 100.0,
-                // These have few binary digits after the point, like numbers halfway between two
-                // decimals.
+                // These numbers have few binary digits after the point, like numbers halfway
+                // between two decimals.
                 _ => (bits >> 11) as f64 / 2_f64.powi(round % 24),
             };
             if value == 0.0 || (1e-4..1e15).contains(&value) {

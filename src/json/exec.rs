@@ -1,13 +1,12 @@
-//! Requests and responses of `exec`: one JSON object per line, in both directions.
+//! Parses requests and builds responses of `rowstone exec`. Each is a JSON object on one line.
 //!
 //! Invariants
-//! * a line is parsed completely before any of it takes effect: a line with malformed JSON is
-//!   refused;
-//! * a member unknown to its operation is refused, so that a misspelt condition is never ignored;
+//! * a line is parsed completely before any of it takes effect, so malformed JSON has no effect;
+//! * a member unknown to the operation is an error, so that no misspelt condition is ignored;
 //! * a response is one line.
 //!
-//! Not here: the execution of requests (`cli::exec`), entities (`odata`), the bound on lines
-//! (`cli::window`).
+//! `cli::exec` executes requests, `odata` encodes entities, `cli::window` limits the length of
+//! lines.
 
 use std::borrow::Cow;
 
@@ -26,11 +25,11 @@ use crate::table::{Operation, SlowQuery};
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
 /// The maximum number of names in a `select`.
 const SELECT_MAX: usize = 255;
-/// The number of operations read of a group: one more than permitted, so that an excess is
-/// detected.
+/// At most this many operations of a group are parsed. It is one more than a group may have, so
+/// that the excess operation causes an error.
 const OPERATIONS_MAX: usize = 101;
 
-/// The request of a line.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -51,7 +50,7 @@ pub(crate) enum Request {
     Verify,
 }
 
-/// One page of entities.
+/// A query for one page of entities.
 #[derive(Debug)]
 pub(crate) struct Query {
     pub(crate) filter: Filter,
@@ -69,10 +68,10 @@ pub(crate) struct Key {
     pub(crate) rk: String,
 }
 
-/// The names of a projection; `None` selects all.
+/// The property names to return; `None` returns all properties.
 pub(crate) type Select = Option<Vec<String>>;
 
-/// Reads one line.
+/// Parses the request in one line.
 ///
 /// # Errors
 /// Errors with the Table service's codes and, for a group, with the index of the failing operation.
@@ -129,8 +128,8 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
     })
 }
 
-/// Reads the position at which to continue: a PartitionKey, and a RowKey unless it is the start of
-/// the partition. A trailing U+0001 means the position right after the key.
+/// Parses the position at which a query continues. It is a PartitionKey and, unless the partition
+/// is read from its start, a RowKey. A trailing U+0001 means the position right after the key.
 fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
     let partition_key = fields.required("pk")?;
@@ -151,7 +150,7 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
 }
 
-/// Reads one operation of a group.
+/// Parses one operation of a group.
 fn read_write(op: &RawValue) -> Result<Operation> {
     let mut fields = Fields::read(op.get())?;
     let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
@@ -160,7 +159,7 @@ fn read_write(op: &RawValue) -> Result<Operation> {
     Ok(write)
 }
 
-/// The members of a request, each with its value unparsed; nulls count as absent.
+/// The members of a request with their values, which are parsed on demand. A null counts as absent.
 struct Fields<'a> {
     members: Members<'a>,
 }
@@ -338,7 +337,7 @@ impl Response {
         self
     }
 
-    /// Adds a page of a query, and the start of the next one.
+    /// Adds a page of a query's results, and the position at which the next page starts.
     pub(crate) fn page(
         mut self,
         entities: &[Entity],

@@ -1,11 +1,11 @@
-//! Explanations and aggregates as JSON objects.
+//! Writes query explanations and aggregates as JSON objects.
 //!
 //! Invariants
 //! * an object is flat except for the list of intervals, which is truncated;
 //! * an integer keeps all its digits; a Double that is not a JSON number is a string, as in
 //!   entities.
 //!
-//! Not here: explanations and aggregates as plain text (`query`) and as tables (`cli`).
+//! `query` formats them as plain text, `cli` as tables.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>);
     ]
 }
 
-/// Formats a number in the notation of entities.
+/// Formats a number as it is written in an entity's JSON.
 pub(crate) fn number_text(number: Number) -> String {
     match number {
         Number::Integer(value) => value.to_string(),

@@ -1,13 +1,13 @@
 //! Reads JSON with `serde_json`, one level at a time: names, and the unparsed text of their values.
 //!
 //! A number keeps its text, because its type depends on how it was written: `5` is an Int32, `5.0`
-//! and `5e0` are Doubles, and twenty digits are neither. A tree of values would lose that.
+//! and `5e0` are Doubles, and twenty digits are neither. A tree of values would lose this.
 //!
 //! Invariants
 //! * every returned or skipped value is well-formed, whatever its depth;
 //! * the caller bounds the number of members or items read, and nesting uses no stack.
 //!
-//! Not here: executing requests (`cli::exec`), the service's requests (`rest::protocol`).
+//! `cli::exec` executes requests; `rest::protocol` parses the requests of the REST service.
 
 pub(crate) mod double;
 pub(crate) mod exec;
@@ -28,7 +28,7 @@ use crate::error::{Code, Error, Result};
 /// The members of an object, in order, including repeated names.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// A value. Of an array or object only the fact that it is one is kept.
+/// A value. For an array or object, only its presence is recorded, not its contents.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -125,8 +125,8 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Writes an unsigned number in decimal; if `text` is too short, writes nothing useful. Returns the
-/// number of digits.
+/// Writes an unsigned number in decimal. If `text` is too short, its contents are unspecified.
+/// Returns the number of digits.
 #[inline(always)]
 pub(crate) fn put_digits(text: &mut [u8], value: u64) -> usize {
     if let (Some([tens, ones]), Some(place)) = (PAIRS.get(value as usize), text.first_chunk_mut()) {
@@ -172,7 +172,7 @@ pub(crate) fn put_object(out: &mut Vec<u8>, put: impl FnOnce(&mut Object<'_>)) {
     out.push(b'}');
 }
 
-/// Appends an array of the items that `put` appends.
+/// Appends an array. `put` appends each of `items`.
 pub(crate) fn put_array<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
@@ -321,7 +321,7 @@ impl<'de> Visitor<'de> for TextVisitor {
 mod tests {
     use super::*;
 
-    /// Returns the only item of `[text]`.
+    /// Parses `text` as the only item of an array, and returns the array's items in debug format.
     fn read(text: &str) -> Result<String> {
         let array = format!("[{text}]");
         let items = read_array(&array, 2)?;

@@ -1,11 +1,11 @@
-//! Entities as the Table service's JSON, in both directions.
+//! Reads and writes entities in the JSON format of Azure Table storage.
 //!
 //! Invariants
 //! * an annotation `P@odata.type` may precede or follow `P`; `odata.*` members are ignored;
 //! * a repeated member is refused, and a null is not a property;
 //! * an entity written with its types reads back with the same properties and types.
 //!
-//! Not here: limits on names, values and sizes (`model`), conditions (`exec`).
+//! `model` checks the limits on names, values and sizes; `exec` parses conditions.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,8 @@ use crate::model::{
     ValueRef, check_property_name, out_of_range,
 };
 
-/// The maximum number of members of an object, including annotations and nulls; far above the
-/// properties of an entity.
+/// The maximum number of members of an object, including annotations and nulls. It is far above the
+/// maximum number of properties of an entity.
 const MEMBERS_MAX: usize = 4096;
 /// Up to this number of names, duplicates are found by comparing all pairs; larger sets are sorted.
 const SMALL: usize = 24;
@@ -37,11 +37,11 @@ const TYPE_SUFFIX: &str = "@odata.type";
 /// The metadata written with an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Metadata {
-    /// `odata.etag`, if the entity has an ETag.
+    /// Whether to write `odata.etag` if the entity has an ETag.
     pub(crate) etag: bool,
-    /// `P@odata.type`, if JSON alone does not determine the type.
+    /// Whether to write `P@odata.type` if JSON alone does not determine the type of `P`.
     pub(crate) types: bool,
-    /// `Timestamp@odata.type`.
+    /// Whether to write `Timestamp@odata.type`.
     pub(crate) timestamp_type: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Members<'a> {
     types: SmallVec<[(Cow<'a, str>, Scalar<'a>); TYPES_ROOM]>,
 }
 
-/// A value of the property's type; a binary is decoded from the text.
+/// A value converted to the property's type. A binary is owned, because it is decoded from text.
 enum Typed<'v> {
     Plain(ValueRef<'v>),
     Binary(Vec<u8>),
@@ -105,7 +105,7 @@ pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
 }
 
 impl<'a> Members<'a> {
-    /// Reads one JSON object and nothing after it.
+    /// Parses one JSON object. Other text after it is an error.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {
         let mut members = Members::default();
         let quick = scan::read_object(text, MEMBERS_MAX, |name, value| members.push(name, value));
@@ -155,7 +155,7 @@ impl<'a> Members<'a> {
     }
 
     /// Returns the text of a member as written in the JSON, without the quotes of a string.
-    /// Templates of keys use it.
+    /// Commands that build keys from templates use it.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         match self.find(name)? {
             Scalar::String(text) => Some(text),
@@ -166,8 +166,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Returns the entity with these keys and the object's other members. The data model's limits
-    /// are checked by the write.
+    /// Returns the entity with these keys and the object's other members. The limits of the data
+    /// model are checked later, by the write.
     pub(crate) fn entity(
         &self,
         partition_key: &str,
@@ -361,8 +361,8 @@ pub(crate) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     }
 }
 
-/// Appends the ETag for a Timestamp in text form as a JSON string. Its quotes are the only
-/// characters that need an escape.
+/// Appends the ETag of an entity as a JSON string. `time` is its Timestamp as text. Only the quotes
+/// in the ETag need an escape.
 pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"\"W/\\\"datetime'");
     for (i, part) in time.split(|byte| *byte == b':').enumerate() {
@@ -374,8 +374,8 @@ pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"'\\\"\"");
 }
 
-/// True if a property can have this name. If a selected name can have no property, it is omitted
-/// instead of written as null.
+/// True if a property can have this name. A selected name that no property can have is omitted from
+/// the result instead of written as null.
 pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }
@@ -388,8 +388,8 @@ fn needs_type(value: ValueRef<'_>) -> bool {
     }
 }
 
-/// True if JSON alone does not determine this type. A Double counts as determined, although an
-/// infinite number or NaN is not.
+/// True if JSON alone does not determine this type. For Double this returns false, although
+/// infinite numbers and NaN need an annotation.
 pub(crate) fn is_annotated(edm: EdmType) -> bool {
     match edm {
         EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,

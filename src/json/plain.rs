@@ -1,6 +1,6 @@
-//! Bytes that need no escape in a JSON string, found eight at a time.
+//! Finds the bytes of a JSON string that need an escape, eight bytes at a time.
 //!
-//! Not here: escapes (`serde_json`), UTF-8 (`codec`).
+//! `serde_json` writes the escapes; `codec` checks UTF-8.
 
 use crate::codec::text::{HIGH, ONES, any};
 
@@ -19,7 +19,7 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     for (i, word) in words.iter().enumerate() {
         let marks = odd(u64::from_le_bytes(*word));
         if marks != 0 {
-            // The marks above the lowest one may be wrong.
+            // Only the lowest mark is reliable (see `odd`).
             return i * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
@@ -27,18 +27,19 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
 }
 
-/// Marks quotes, backslashes and bytes below 0x20; bytes above a marked one may be marked wrongly.
+/// Sets the high bit of each byte that is a quote, a backslash or below 0x20. In bytes more
+/// significant than the lowest such byte, the bit may be set wrongly.
 #[inline]
 fn odd(word: u64) -> u64 {
     odd_or_high(word) & !word & HIGH
 }
 
-/// Marks quotes, backslashes and bytes below 0x20 by their high bits. Bytes above 0x7F may be
-/// marked too, and the other bits have no meaning.
+/// Sets the high bit of each byte that is a quote, a backslash or below 0x20. Bytes above 0x7F may
+/// be marked too, and the other bits have no meaning.
 #[inline]
 pub(crate) fn odd_or_high(word: u64) -> u64 {
-    // With its second bit flipped a quote becomes 0x20, and all bytes below 0x20 remain below it,
-    // so that one comparison finds both.
+    // Flipping bit 1 turns a quote into 0x20 and keeps bytes below 0x20 below it, so one comparison
+    // finds all of these bytes.
     let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
     let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
     quote_or_low | backslash
@@ -48,8 +49,8 @@ pub(crate) fn odd_or_high(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Places bytes of every two kinds at each pair of positions: the borrow of a subtraction,
-    /// which may pass from byte to byte, must not change a result.
+    /// Tests all pairs of byte kinds at all pairs of positions, because the subtraction in
+    /// `odd_or_high` can borrow from the next byte. The borrow must not change the result.
     #[test]
     fn each_byte_of_each_length_is_checked() {
         let kinds =

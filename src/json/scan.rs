@@ -1,11 +1,11 @@
 //! A fast reader for flat JSON objects: one pass, which copies only strings with escapes.
 //!
 //! Invariants
-//! * it returns the same as `json`, or nothing: nested, excessive or malformed input is left to
-//!   `json`;
+//! * it returns what `json` returns, or `None`, and the caller then uses `json`. It returns `None`
+//!   for nested values, for too many members and for malformed input;
 //! * every byte is examined a fixed number of times.
 //!
-//! Not here: the errors of a text (`json`), the meaning of members (`odata`).
+//! `json` reports errors in the text; `odata` interprets the members.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ pub(crate) fn read_object<'a>(
     (scan.at == text.len()).then_some(())
 }
 
-/// The unread rest of a text.
+/// A text and the position up to which it was read.
 struct Scan<'a> {
     text: &'a str,
     at: usize,
@@ -59,7 +59,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Skips space and then `byte`, if it is next.
+    /// Skips white space and consumes `byte`. Returns `None` if a different byte follows.
     #[inline]
     fn after(&mut self, byte: u8) -> Option<()> {
         self.skip_space();
@@ -99,7 +99,8 @@ impl<'a> Scan<'a> {
             b't' => word(b"true", Scalar::Boolean(true))?,
             b'f' => word(b"false", Scalar::Boolean(false))?,
             _ => {
-                // An object or array has no number at its start, so it fails here too.
+                // An object or array does not start with a number, so it also ends here with
+                // `None`.
                 let len = double::number_len(self.rest());
                 let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
                 (len, Scalar::Number(number?))
@@ -115,7 +116,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Returns the members that `json` reads, if it reads all of them and none is nested.
+    /// Reads `text` with `json`. Returns `None` if `json` refuses it, if it has more than `most`
+    /// members, or if a value is nested.
     fn slowly(text: &str, most: usize) -> Option<Vec<(String, Scalar<'_>)>> {
         let members = json::read_object(text, most + 1).ok()?;
         if members.len() > most {

@@ -1,5 +1,5 @@
-//! The least length of a record file, as stated by the manifest and by records. Without it, a file
-//! whose end was cut off would look like a complete, shorter file.
+//! The minimum length that a record file must have, as stated by the manifest and by the file's
+//! records. Without it, a file whose end was cut off would look like a complete, shorter file.
 
 use crate::error::Error;
 use crate::format::record::RecordKind;
@@ -7,8 +7,8 @@ use crate::format::wal::DurableUpTo;
 
 use super::reader::{LogReader, RecordView};
 
-/// The length that a record file has at least, as the manifest and the file's own records state it;
-/// 0 if none of them does.
+/// The minimum length of a record file, as stated by the manifest or by the file's own records; 0
+/// if neither states one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DurableLen(pub(crate) u64);
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * a file is never recycled or pre-filled, and nothing is appended after an unreadable record;
-//! * after a failed write or sync a file accepts no more bytes, so a retry is never mistaken for
-//!   success.
+//! * after a failed write or sync a file accepts no more bytes. A repeated sync could report
+//!   success although bytes were lost.
 //!
 //! `format::wal` and `format::edit` define the contents of records; `lsm` buffers them and forms
 //! commit groups.

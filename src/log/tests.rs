@@ -30,8 +30,8 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log written in rounds. Each round is synced, and the headers of the next round state that it
-/// is durable.
+/// A log written in rounds, that is, in groups of records. Each round is synced, and the headers of
+/// the next round state that it is durable.
 struct Writer {
     file: LogFile,
     end: u64,
@@ -100,7 +100,7 @@ fn a_reader_finds_zeros_while_allocated_space_is_released() {
     }
     assert_eq!(count, 120);
     assert!(reader.rest().unwrap().is_zero());
-    // A length beyond the end does not extend the file.
+    // Trimming to a length beyond the end does not extend the file.
     writer.file.trim(writer.end + 1);
     assert_eq!(fs.len(path()).unwrap(), writer.end);
 }
@@ -246,7 +246,8 @@ fn headers_that_straddle_two_windows_are_found() {
         let fs = MemFs::new();
         let mut writer = Writer::create(&fs);
         writer.round(buffer(1..2, 0));
-        // The next record ends near the end of the first window after the stop.
+        // The size of this record puts the next record's header near the end of the first window
+        // after the stop.
         writer.round(buffer(2..3, (256 << 10) - 48 - 48 - 8 * shift));
         writer.round(buffer(3..4, 0));
         fs.flip(path(), LogFile::START + 8, 1).unwrap();

@@ -1,6 +1,7 @@
-//! Values that keep a database open: snapshots, and tickets of commits that may not be durable yet.
+//! Handles that keep a database open: guards of snapshots, and tickets of commits that may not be
+//! durable yet.
 //!
-//! Not here: which versions jobs keep for snapshots (`snapshot`), commit groups (`group_commit`).
+//! `snapshot` decides which versions are kept for snapshots; `group_commit` forms commit groups.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use crate::options::Durability;
 use crate::lsm::Engine;
 use crate::lsm::write::batch::Batch;
 
-/// Keeps a Seq readable until it is dropped.
+/// A registered snapshot. The state at `seq` stays readable until the guard is dropped.
 pub(crate) struct SnapshotGuard {
     engine: Arc<Engine>,
     pub(crate) seq: Seq,
@@ -38,9 +39,9 @@ impl Drop for SnapshotGuard {
     }
 }
 
-/// An accepted commit that may not yet be as durable as requested.
+/// A commit that was accepted but may not yet be as durable as requested.
 ///
-/// Dropping a ticket does not cancel the commit: the next committer or the background syncs it.
+/// Dropping a ticket does not cancel the commit: the next commit or a background thread syncs it.
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub(crate) struct CommitTicket {
     engine: Arc<Engine>,
@@ -74,8 +75,8 @@ impl CommitTicket {
 impl Drop for CommitTicket {
     fn drop(&mut self) {
         if self.engine.reader().published() < self.seq {
-            // The commit may have no waiter any more. The background syncs it, unless another
-            // commit does so earlier.
+            // Possibly no thread waits for this commit any more. Wake the background thread for the
+            // log, which syncs the commit unless another commit does so first.
             self.engine.maintenance().executor.signal(Lane::Log);
         }
     }

@@ -1,9 +1,9 @@
 //! The engine: commits, reads and background work over logs, memtables and table files. It handles
 //! keys and rows, but not entities (`table`) or the bytes on disk (`format`).
 //!
-//! It has four rooms (modules), each of which uses only the rooms before it: `read` < `write` <
-//! `background` < `recovery`. An `Engine` owns a [`Maintenance`], which owns a [`Writer`], which
-//! owns a [`Reader`].
+//! The engine has four parts (*rooms*), each a module that uses only the modules before it in this
+//! order: `read`, `write`, `background`, `recovery`. An `Engine` owns a [`Maintenance`], which owns
+//! a [`Writer`], which owns a [`Reader`].
 //!
 //! Locks are taken in this order: `Maintenance::install` (the manifest and every change of the
 //! version), the commit lock (`Writer::group_commit`), then any of the locks held for a few
@@ -62,8 +62,8 @@ use crate::model::Seq;
 use crate::options::Durability;
 use crate::sync::Mutex;
 
-/// One open database. It is closed when the library drops its last reference, because background
-/// threads hold only the `Maintenance`.
+/// One open database. Dropping it closes the database. This works although background threads still
+/// run, because these hold only the `Maintenance`.
 pub(crate) struct Engine {
     maintenance: Arc<Maintenance>,
     /// The results of recovery at opening.
@@ -74,7 +74,7 @@ pub(crate) struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // This loses the error; callers that need it must call `close`.
+        // An error of this close is lost. A caller that needs it must call `close` first.
         drop(self.close());
     }
 }
@@ -110,13 +110,13 @@ impl Engine {
         self.maintenance.commit(batch, durability)
     }
 
-    /// Returns a view of the state as of `at`, or as of now.
+    /// Returns a view of the state as of Seq `at`; `None` means the current state.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
         self.writer().cut_gaps();
         self.reader().read_view(at)
     }
 
-    /// Scans the rows of `span` as of `at`, or as of now.
+    /// Scans the rows of `span` as of Seq `at`; `None` means the current state.
     pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
         self.read_view(at).scan(span, span)
     }

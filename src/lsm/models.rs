@@ -1,8 +1,8 @@
-//! Loom models of the engine: a database in memory, two or three threads, every interleaving of
-//! their steps.
+//! Loom models of the engine. Two or three threads share a database in memory; loom runs every
+//! interleaving of their steps.
 //!
-//! The view is behind a lock (`sync::ArcSwap`), a file operation is one step, and only the model's
-//! threads run background work. Everything else is production code.
+//! Production code is tested with these exceptions: the view is behind a lock (`sync::ArcSwap`), a
+//! file operation is one step, and only the model's threads run background work.
 
 use std::path::Path;
 
@@ -131,13 +131,13 @@ impl Model {
         self.engine.commit(&batch, Durability::Sync).unwrap();
     }
 
-    /// Returns the first key.
+    /// Returns the first key of the table.
     fn head(&self) -> Option<Vec<u8>> {
         let mut scan = self.engine.scan(&whole_table(TABLE), None).unwrap();
         scan.advance().unwrap().then(|| scan.key().to_vec())
     }
 
-    /// Returns the value of a row as of `at`, or as of now.
+    /// Returns the value of a row as of Seq `at`; `None` means the current state.
     fn get(&self, name: &str, at: Option<Seq>) -> Option<i64> {
         let got =
             self.engine.reader().get(&Self::key(name), at, |_, row| match row.value(0).unwrap() {
@@ -205,8 +205,7 @@ fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
     });
 }
 
-/// After two concurrent changes of the view, a flush and a new memtable, both changes are in
-/// effect.
+/// A flush and a new memtable change the view concurrently. Afterwards both changes are in effect.
 #[test]
 fn loom_concurrent_changes_of_a_view_are_both_kept() {
     check(2, |model| {
@@ -227,7 +226,7 @@ fn loom_concurrent_changes_of_a_view_are_both_kept() {
     });
 }
 
-/// Every view contains a row in its memtable or in its file.
+/// During a flush every view contains the row, in its memtable or in its file.
 #[test]
 fn loom_a_row_is_seen_throughout_its_flush() {
     check(2, |model| {
@@ -263,8 +262,8 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
     });
 }
 
-/// A row that was put at the head of a queue and acknowledged is found, even if a concurrent scan
-/// caches the head as a gap.
+/// A scan finds the gap before the first row of a table and caches it, while a row is put into this
+/// gap. Once the put is acknowledged, the row is found.
 #[test]
 fn trap_32_loom_a_put_into_a_gap_during_a_scan() {
     check(2, |model| {
@@ -282,8 +281,8 @@ fn trap_32_loom_a_put_into_a_gap_during_a_scan() {
 }
 
 /// A commit runs concurrently with a close. When the close returns, the commit is on disk if it was
-/// acknowledged, and is not if it was refused. No thread waits forever, and nothing on disk changes
-/// after the close.
+/// acknowledged, and is not on disk if it was refused. No thread waits forever, and nothing on disk
+/// changes after the close.
 #[test]
 fn trap_43_loom_a_commit_during_a_close() {
     check(2, |model| {
@@ -303,7 +302,8 @@ fn trap_43_loom_a_commit_during_a_close() {
     });
 }
 
-/// After a close returns, the concurrent `work` changes nothing more on disk, and nothing is lost.
+/// Runs `work` concurrently with a close. After the close returns, `work` changes nothing on disk,
+/// and no row is lost.
 #[track_caller]
 fn check_work_during_a_close(work: fn(&Engine) -> Result<()>) {
     check(2, move |model| {
@@ -331,8 +331,8 @@ fn trap_43_loom_a_merge_during_a_close() {
     check_work_during_a_close(|engine| engine.maintenance().compact_all());
 }
 
-/// No Seq is used twice. A log that states the Seq reservation in use is removed only after another
-/// log states it durably; it is not enough that a commit group is about to write that statement.
+/// No Seq is used twice. The log that states the Seq reservation in use is removed only after
+/// another log durably states it. A statement that a commit group is about to write does not count.
 #[test]
 fn loom_a_ceiling_outlives_its_log_during_a_round() {
     check(2, |_| {
@@ -352,8 +352,9 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
     });
 }
 
-/// Rows ingested after all rows were deleted remain, although their Seqs are below that of the
-/// deletion and the deleted space is reclaimed concurrently.
+/// Rows are ingested after all rows of the table were deleted, and the space of the deleted rows is
+/// reclaimed concurrently. The ingested rows remain, although their Seqs are below that of the
+/// deletion.
 #[test]
 fn loom_ingested_rows_stay_during_a_reclaim() {
     check(2, |model| {

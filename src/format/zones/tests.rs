@@ -1,4 +1,5 @@
-//! Tests of valid, truncated and hostile sets of zones, and of the order of keys.
+//! Tests that valid sets of zones can be read, that truncated and hostile sets are refused, and
+//! that order keys sort like values.
 
 use super::*;
 use crate::rng::Rng;

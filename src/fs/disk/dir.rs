@@ -1,8 +1,9 @@
-//! The operating system's file system, with one directory kept open. Names in that directory are
-//! resolved from its descriptor. If the directory is moved or replaced meanwhile, operations still
-//! reach the opened directory, and never another one that now has its path.
+//! A view of the operating system's file system that keeps one directory open. Names in that
+//! directory are resolved from its descriptor, not from its path. If the directory is moved or
+//! replaced, operations therefore still reach the opened directory, and never a different one at
+//! the same path.
 //!
-//! `handles` has the opened files. [`FileLock::is_current`] checks whether the path still leads to
+//! `handles` implements open files. [`FileLock::is_current`] checks whether the path still leads to
 //! the opened directory.
 
 use std::fs::File;
@@ -38,7 +39,8 @@ impl DirFs {
         Ok(Self { dir: dir.to_owned(), file, outside })
     }
 
-    /// Returns the directory from which `path` must be resolved, and the rest of the path.
+    /// Returns a directory descriptor and the path to resolve from it: the name alone for a file in
+    /// the kept directory, otherwise the whole path from the current directory.
     fn resolve<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent == self.dir => {

@@ -1,8 +1,9 @@
-//! Opened files of the operating system's file system.
+//! Open files of the operating system's file system.
 //!
 //! Invariants
-//! * transfers are positioned: handles do not share a file cursor;
-//! * a sync that must make a changed length durable is a full one (see [`DiskWrite`]).
+//! * reads and writes state their offset: threads that share a handle share no file cursor;
+//! * if a length was set without writing, the next sync is an fsync instead of an fdatasync (see
+//!   [`DiskWrite`]).
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -20,7 +21,7 @@ use crate::sync::{AtomicBool, Ordering};
 
 /// A file being written. POSIX requires fdatasync to make a length durable if writes increased it.
 /// Systems differ for a length that was set without writing. So the next sync after setting a
-/// length is a full one.
+/// length is an fsync.
 #[derive(Debug)]
 pub(super) struct DiskWrite {
     file: File,
@@ -35,8 +36,8 @@ pub(super) struct DiskRead {
 /// Keeps the memory map alive while its bytes are in use.
 struct Mapped(Arc<memmap2::Mmap>);
 
-/// The number of attempts to take a lock, with pauses between them. A reader may have the lock for
-/// a moment, while it tests whether a writer has it.
+/// How often to try to take a lock, with pauses in between. A process that checks whether the
+/// database is open for writing holds the lock for a moment (`is_held`).
 const TRIES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -142,8 +143,8 @@ impl DiskLock {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Whether another handle holds the lock of `file`; false if there is no such file. Has the
-    /// lock itself, shared with other readers, until it returns.
+    /// Whether another handle holds the lock of `file`; false if there is no such file. To find
+    /// out, the function takes a shared lock and releases it on return.
     pub(super) fn is_held(file: io::Result<File>) -> io::Result<bool> {
         match file {
             Ok(file) => Ok(!locked(|| file.try_lock_shared())?),

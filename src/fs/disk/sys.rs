@@ -1,4 +1,5 @@
-//! System-specific code: positioned transfers, reservation, directory syncs, names of file systems.
+//! System-specific code: reads and writes at an offset, space reservation, directory syncs, hints,
+//! and the names of file system types.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -57,7 +58,7 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
     match retry(|| Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)) {
         Err(error) => match Errno::from_io_error(&error) {
-            // FreeBSD returns INVAL for a file system without reservation.
+            // FreeBSD returns INVAL if the file system cannot reserve space.
             Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
             _ => Err(error),
         },
@@ -109,7 +110,7 @@ pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether `path` names the open file.
+/// Whether `path` leads to the open `file`.
 #[cfg(unix)]
 pub(super) fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;

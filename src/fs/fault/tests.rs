@@ -59,7 +59,7 @@ fn syncs_are_carried_out_if_their_guard_permits() {
         file.sync().unwrap();
         fs.sync_dir(path("d")).unwrap();
         assert_eq!((fs.count(OpKind::Sync), fs.count(lie) > 0), (1, true));
-        // With some seeds the unsynced bytes are lost.
+        // The guard skipped the sync, so with some seeds the bytes do not survive a power cut.
         let is_whole = |seed| {
             let left = mem.crash_image(seed);
             let mut bytes = [0; 5];
@@ -74,8 +74,8 @@ fn syncs_are_carried_out_if_their_guard_permits() {
     }
 }
 
-/// Fails the i-th operation, for i = 0, 1, …, until there is no i-th operation. The engine's tests
-/// use the same sweep.
+/// Injects a fault into operation 0, 1, 2 and so on, until the run has no such operation. The
+/// engine's tests use the same loop.
 #[test]
 fn the_nth_operation_fails_and_no_other() {
     for kind in [FaultKind::Eio, FaultKind::Enospc, FaultKind::ShortWrite] {

@@ -1,14 +1,13 @@
-//! The state of a tree after a power cut, chosen by a seed.
+//! Computes the state of a simulated file system after a power cut. A seed makes the choices.
 //!
 //! 1. Every name with unsynced changes gets one of the states that it had since its directory was
 //!    synced. The old name of a rename disappears only if the new name survives, so that no rename
 //!    loses a file.
-//! 2. Nodes that no surviving name leads to are lost, synced or not.
+//! 2. Files and directories that no surviving name leads to are lost, even if they were synced.
 //! 3. Every unsynced sector gets one of the versions that it had since its file was synced. The
 //!    file gets one of the lengths that it had since then, or a length in between.
 //!
-//! For each image or each file a [`Survival`] is drawn, which determines the unsynced changes that
-//! survive.
+//! A [`Survival`] is the rule by which unsynced changes survive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
     let mut rng = Rng::from_seed(seed);
     let names = Survival::draw(&mut rng);
-    // In half of the images the same rule applies to all files. In the others each file draws its
-    // own.
+    // In half of the images one rule applies to all files. In the other half a rule is drawn for
+    // each file.
     let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
     let mut kept = draw_names(tree, names, &mut rng);
     keep_renamed(tree, &mut kept);

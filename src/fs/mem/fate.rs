@@ -1,12 +1,12 @@
-//! The choices of a power cut: which writes survive it.
+//! Chooses the unsynced writes that survive a simulated power cut.
 
 use crate::rng::Rng;
 
 /// The unit that a disk writes atomically, in bytes.
 pub(super) const SECTOR: usize = 512;
 
-/// The rule for which unsynced changes survive: of the sectors of a file, or of the names in a
-/// directory.
+/// The rule that selects the unsynced changes that survive. The changes are those of a file's
+/// sectors or of a directory's names.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Survival {
     Nothing,
@@ -15,11 +15,11 @@ pub(super) enum Survival {
     Front,
     /// The changes from a randomly chosen point on, as if the system wrote them back out of order.
     Back,
-    /// Each change with this probability, in eighths.
+    /// Each change survives with this probability, given in eighths.
     Some(u64),
 }
 
-/// Chooses, for one file, the version of each sector that survives.
+/// Chooses which version of each sector of one file survives.
 pub(super) struct FileFate {
     pub(super) rng: Rng,
     pub(super) survival: Survival,

@@ -2,12 +2,12 @@
 //! them.
 //!
 //! Invariants
-//! * bytes beyond a content's length are zero, in present and in missing pages;
+//! * the pages of a content hold zeros after its length, so that growing a file needs no write;
 //! * a sector that is not in `dirty` has its durable bytes, unless a failed sync gave it up;
 //! * undoing a page's changes from the last to the first passes through every version of its dirty
 //!   sectors.
 //!
-//! The current and the durable content share pages, and so do images. A write copies a shared page.
+//! Contents and crash images share pages. A write to a shared page copies the page first.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ const LEN_MAX: u64 = 1 << 36;
 #[derive(Clone, Debug)]
 enum Page {
     Own(Arc<[u8; PAGE]>),
-    /// A slice of PAGE bytes of the buffer with the whole file, which was made for a map.
+    /// A slice of PAGE bytes of the one buffer that `gather` made for a map of the whole file.
     Mapped(Bytes),
 }
 
@@ -45,8 +45,8 @@ struct Dirt {
     undo: Vec<Undo>,
 }
 
-/// The bytes that a write replaced. They are kept if the write touched a sector that was dirty
-/// already.
+/// The bytes that a write replaced. They are kept only if the write touched a sector that was dirty
+/// before.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -135,7 +135,8 @@ impl Content {
         Ok(())
     }
 
-    /// Truncates or grows the content, and keeps the bytes beyond the length zero.
+    /// Truncates or grows the content. Zeros the rest of the last page, so that growing again shows
+    /// no old bytes.
     pub(super) fn resize(&mut self, len: u64) {
         self.len = len;
         self.pages.truncate(len.div_ceil(PAGE as u64) as usize);
@@ -145,7 +146,8 @@ impl Content {
         }
     }
 
-    /// Copies all bytes into one buffer, of which the pages become slices. Returns the buffer.
+    /// Copies the file's bytes into one buffer and returns it. The pages become slices of the
+    /// buffer.
     fn gather(&mut self) -> Bytes {
         let pages = self.len.div_ceil(PAGE as u64) as usize;
         let mut whole = BytesMut::zeroed(pages * PAGE);
@@ -297,7 +299,7 @@ impl File {
         self.whole.clone()
     }
 
-    /// Applies `change` to the current and the durable bytes, to simulate damage.
+    /// Applies `change` to the file's bytes and makes the result durable, to simulate damage.
     pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
         change(&mut self.current);
         *self = Self {

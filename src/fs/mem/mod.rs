@@ -121,10 +121,10 @@ impl MemFs {
         Self { state: Arc::new(Mutex::new(state)), pin: None }
     }
 
-    /// Creates a separate file system with the state `tree`. Both file systems share nodes. Once
-    /// one of them has released a node, `Arc::make_mut` in the other may change it in place; the
-    /// fence in `Arc::drop` orders that write after earlier reads. The thread sanitizer does not
-    /// model fences, so the tree is copied under it.
+    /// Creates a separate file system with the state `tree`. It shares nodes with the file system
+    /// that `tree` came from. Once one of the two has released a node, `Arc::make_mut` in the other
+    /// may change the node in place; the fence in `Arc::drop` orders that write after earlier
+    /// reads. The thread sanitizer does not model fences, so under it the tree is copied.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }
@@ -133,8 +133,8 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// Returns `path`, unless it is in the pinned directory and this directory has moved. Then
-    /// returns the current path of the same name in the directory.
+    /// Returns the path at which the file is now. This is `path`, unless `path` is in the pinned
+    /// directory and the directory has moved: then the same name in the directory's new place.
     fn at<'a>(&self, path: &'a Path) -> io::Result<Cow<'a, Path>> {
         let Some(pin) = &self.pin else { return Ok(Cow::Borrowed(path)) };
         let Ok(name) = path.strip_prefix(&pin.dir) else { return Ok(Cow::Borrowed(path)) };
@@ -206,9 +206,9 @@ impl MemFs {
         entries.map(|entry| entry.line.clone()).collect()
     }
 
-    /// Sets a quota on the length of all files together. A write beyond it writes the part that
-    /// fits, then fails with `StorageFull`; a reservation beyond it has no effect. `None` removes
-    /// the quota.
+    /// Sets a limit on the sum of the lengths of all files. A write that exceeds it writes the part
+    /// that fits, then fails with `StorageFull`; a reservation that exceeds it fails in the same
+    /// way without effect. `None` removes the quota.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().quota = bytes;
     }

@@ -273,7 +273,8 @@ impl State {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// Returns the length that a file may have within the quota: at least its current length.
+    /// Returns the greatest length that the quota allows the file. It is never less than the
+    /// current length.
     fn len_max(&self, node: NodeId) -> io::Result<u64> {
         let len = self.tree.file(node)?.len();
         let Some(quota) = self.quota else { return Ok(u64::MAX) };

@@ -133,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// Returns the path of a directory, if the directory has one.
+    /// Returns the path of a directory; `None` if no name leads to it.
     pub(super) fn path_of(&self, id: NodeId) -> Option<String> {
         let dirs = self.nodes.keys().filter_map(|parent| Some((parent, self.dir(*parent).ok()?)));
         let mut names = dirs.flat_map(|(parent, dir)| dir.names.iter().map(move |n| (parent, n)));

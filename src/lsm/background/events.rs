@@ -6,7 +6,7 @@
 //! test checks the table of names and fields in docs/OPERATIONS.md.
 //!
 //! Invariant: no event is emitted under a lock that reads need, so a subscriber may read from the
-//! database; it must not write to it. Not here: counters (`inspect`), the log of requests (`rest`).
+//! database; it must not write to it. Counters are in `inspect`, the log of requests is in `rest`.
 
 use std::path::Path;
 
@@ -156,7 +156,7 @@ impl Maintenance {
     }
 }
 
-/// Returns one word for the reason of a merge.
+/// Returns the word that names the reason of a merge in events.
 fn cause(reason: Reason) -> &'static str {
     match reason {
         Reason::Clear => "clear",

@@ -7,7 +7,7 @@
 //! * Nothing is dropped while a snapshot exists, or if space is short only because readers hold
 //!   files that were already dropped.
 //!
-//! Not here: the effect of range tombstones (`range_tombstones`), the size to free (`space_limit`).
+//! `space_limit` decides how much to free; `range_tombstones` hides the dropped rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Two shares of the limit on disk use. Besides the missing space, an eviction frees 1/`EVICT_PART`
-/// of the limit, so that not every write must evict. A file merged by age has at most
+/// Fractions of the limit on disk use. An eviction frees 1/`EVICT_PART` of the limit in addition to
+/// the missing space, so that not every write must evict. A merge by age writes files of at most
 /// 1/`WINDOW_PART` of the limit.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
@@ -68,7 +68,7 @@ impl Maintenance {
         }
     }
 
-    /// Records that all tables that existed at opening were passed to `record_table`.
+    /// Records that `record_table` was called for every table that existed at opening.
     pub(crate) fn mark_tables_known(&self) {
         if let Some(eviction) = &self.eviction
             && !eviction.is_known.swap(true, Ordering::AcqRel)
@@ -87,8 +87,8 @@ impl Maintenance {
         self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
 
-    /// Returns the largest size in bytes of files merged by age in `table`, or 0 if its files are
-    /// merged by keys.
+    /// Returns the maximum size in bytes of the files that merges by age write in `table`. Returns
+    /// 0 if the table is not under FIFO eviction.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
@@ -194,7 +194,7 @@ impl Maintenance {
     #[cfg(not(feature = "sim"))]
     fn record_evicted(&self, _ring: &FifoEviction, _oldest: &EvictionPlan, _seq: Option<Seq>) {}
 
-    /// Records for simulations that an eviction begins, or that it was committed.
+    /// Records for simulations that an eviction begins (`seq` is `None`), or that it was committed.
     #[cfg(feature = "sim")]
     fn record_evicted(&self, eviction: &FifoEviction, oldest: &EvictionPlan, seq: Option<Seq>) {
         let mut evicted = eviction.evicted.lock();

@@ -1,7 +1,7 @@
 //! The tables that drop their oldest files near the limit on disk use, and totals of the dropped
 //! files.
 //!
-//! Not here: choosing and dropping files (`fifo_eviction`).
+//! `fifo_eviction` chooses and drops the files.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::lsm::write::batch::Gate;
 /// The tables under FIFO eviction, and totals of dropped files.
 pub(crate) struct FifoEviction {
     pub(super) tables: ArcSwap<Vec<Arc<Gate>>>,
-    /// True once the tables that existed at opening are known. Until then no table is merged,
-    /// because it might be under FIFO eviction.
+    /// True once the tables under FIFO eviction are known. Until then no table is compacted,
+    /// because an ordinary compaction would mix old and new rows of such a table in one file.
     pub(super) is_known: AtomicBool,
     /// True if the tables under FIFO eviction had nothing to drop at the last attempt.
     pub(super) is_spent: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct FifoEviction {
     /// Totals since opening.
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Evictions that a simulation has not read yet.
+    /// Evictions for simulations, until `take_evicted` returns them.
     #[cfg(feature = "sim")]
     pub(super) evicted: Mutex<Vec<Evicted>>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct FifoEviction {
 pub(crate) struct Evicted {
     pub(crate) tables: Vec<TableId>,
     pub(crate) below: Seq,
-    /// The Seq of its commit; `None` until the commit is known to exist.
+    /// The Seq of the commit that hid the rows; `None` until the commit is known to exist.
     pub(crate) seq: Option<Seq>,
 }
 

@@ -22,9 +22,9 @@ use super::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
-/// At the start of a range, a flush begins a new file if the current one has at least this many
-/// bytes. Small ranges therefore share a file, and no range keeps much data of its neighbours
-/// alive. A flush of n bytes writes at most n / 1 MiB + 2 files.
+/// When a flush reaches a new range, it begins a new file if the current one has at least this many
+/// bytes. So small ranges share a file, but no range keeps a large file of its neighbours alive. A
+/// flush of n bytes writes at most n / 1 MiB + 2 files.
 const BOUNDARY_BYTES: u64 = 1 << 20;
 
 /// A flush whose files are written but not yet installed.
@@ -33,8 +33,8 @@ pub(crate) struct Flush {
     files: Vec<NewFile>,
 }
 
-/// Runs a flush in two steps, for simulations. Between them anything may happen except another
-/// flush.
+/// Runs a flush in two steps, for simulations. Between the two steps any other operation may run,
+/// except another flush.
 #[cfg(feature = "sim")]
 impl Maintenance {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
@@ -71,7 +71,8 @@ impl Maintenance {
             self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
-            // Pass on the result, because writers may be waiting for a flush by any thread.
+            // Report the result to writers that wait for a flush. They may wait for a flush by any
+            // thread.
             self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
@@ -126,7 +127,7 @@ impl Maintenance {
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
-        // All sources older than the oldest memtable are files.
+        // All data older than the oldest memtable is in files.
         let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
         // Inside a range the file size is not limited, so that one flush adds one source to the
         // range.

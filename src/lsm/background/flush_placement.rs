@@ -2,11 +2,12 @@
 //! ranges, which may have been split or merged during the flush.
 //!
 //! Invariants
-//! * Every range with keys of a file references the file once, clipped. Clips cover all its keys.
-//! * The ranges of a table tile its key space. A table without ranges gets one over all of it.
+//! * Every range with keys of a file references the file once, clipped. The clips of these
+//!   references cover all keys of the file.
+//! * The ranges of a table tile its key space. A table without ranges gets one range.
 //! * A flush's edit fits in a record of at most 16 MiB, see [`CLIP_BYTES_MAX`].
 //!
-//! Not here: writing files (`flush`, `output_writer`), the order of references (`ranges`).
+//! `flush` and `output_writer` write the files; `ranges` orders references.
 
 use crate::error::Result;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
@@ -18,17 +19,18 @@ use crate::manifest::{FileRange, Version};
 
 use super::new_file::NewFile;
 
-/// The most bytes of keys in the clips of one flush. Up to this total, a clip is bounded by the
-/// first and last key of the part. Beyond it, a reference that is the only new one of its range has
-/// the whole range as its clip, which takes 2 bytes. A reference and a new range then take less
-/// than 80 bytes, so a flush may touch 200,000 ranges, including those of new tables.
+/// The maximum total bytes of bounds of clips in the edit of one flush. Up to this total, each clip
+/// is bounded by the first and the last key of its part. After that, if a range gets only one new
+/// reference, the clip is the whole range, which takes 2 bytes in the edit. A reference and a new
+/// range then take less than 80 bytes, so a flush may touch 200,000 ranges, including those of new
+/// tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a file in one range.
 struct Piece<'a> {
     home: Home<'a>,
     file: &'a FileMeta,
-    /// The first and the last key of the part, or wider bounds.
+    /// The bounds of the part: its first and last key, or wider bounds if the range was split.
     low: &'a [u8],
     high: &'a [u8],
     bytes: u64,
@@ -105,8 +107,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
             let ranges = version.ranges_in(&Span::inclusive(&part.low, &part.high));
             let table = ranges.is_empty().then(|| table_of(&part.low).unwrap_or_default());
             let homes = ranges.iter().map(|range| Home::Range(range)).chain(table.map(Home::Table));
-            // If the part's range was split in the meantime, the distribution of its bytes is
-            // unknown, so assume equal shares.
+            // If the range was split since the part was written, the distribution of the part's
+            // bytes is unknown. Assume equal shares.
             let bytes = part.bytes / ranges.len().max(1) as u64;
             for home in homes {
                 match pieces.last_mut() {
@@ -127,8 +129,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// True if all keys inside `clip` are above the end of the run and overlap no young file. The file
-/// then joins the run, so that ascending inserts need no merge.
+/// True if all keys inside `clip` are above the end of the run, and no young file overlaps it. The
+/// file then joins the run, so that ascending inserts need no merge.
 fn joins_run(range: &FileRange, clip: &Span) -> bool {
     let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
     above && !range.young.iter().any(|file| file.clip.overlaps(clip))

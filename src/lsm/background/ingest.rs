@@ -2,11 +2,12 @@
 //! ETags and Timestamps. [`Maintenance::ingest`] lists the steps.
 //!
 //! Invariants
-//! * The commit lock is held over two writes of the manifest, and over no other write. Otherwise a
-//!   commit could get a Seq at which readers first miss the rows and later see them.
-//! * A crash leaves all of the rows or none. Before the edit the files are orphans.
+//! * The commit lock is held only during the two writes of the manifest. Without it, a commit could
+//!   get a Seq at which readers first miss the rows and later see them.
+//! * A crash leaves all of the rows or none. Until the edit is durable, an opening removes the
+//!   files.
 //!
-//! Not here: the choice of rows (`db`), the effect of `visible_from` on readers (`view`, `merge`).
+//! `db` chooses the rows; `view` and `merge` apply `visible_from` to reads.
 
 use std::sync::Arc;
 
@@ -86,15 +87,15 @@ impl Maintenance {
             bytes: files.iter().map(|file| file.meta.bytes).sum(),
         };
         for _ in 0..TRIES {
-            // Sync earlier commits first: after a power cut the import must not exist without them.
-            // This need not hold for concurrent commits.
+            // Sync the commits made so far. After a power cut, the import must not exist without
+            // the commits before it. Commits made during the import need not survive with it.
             self.writer
                 .group_commit
                 .flush(Durability::Sync)
                 .inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
-                    // Other processes see the import once everything before it is durable.
+                    // Other processes see the import only when everything before it is durable.
                     self.writer.group_commit.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
@@ -128,14 +129,14 @@ impl Maintenance {
                 let message = "there are entities where the range is to go";
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
-            // Without a snapshot, a job that began before the delete must have kept the entries, so
-            // try again.
+            // A snapshot that still needs the deleted entries keeps them in the files. If there is
+            // no snapshot, a job that began before the delete may have kept them: try again.
             if group > 0 && self.reader().horizon().has_snapshots() {
                 let message = "a snapshot still reads what was deleted where the range is to go";
                 return Err(Error::new(ErrorKind::Busy, message));
             }
-            // A range tombstone is kept as long as it hides any entry, even outside the span, so
-            // merge all of its span.
+            // A range tombstone is removed only when it hides no entry anywhere, even outside
+            // `span`. So merge the whole span of each range tombstone.
             let range_tombstones = view
                 .range_tombstones
                 .iter()
@@ -220,8 +221,8 @@ impl Maintenance {
             let (seq, at) = (visible_from, state.queue.committed);
             edit.add_imports = vec![Import { seq, at, span: span.clone() }];
         }
-        // The commit lock is held, so another process that reads a later log record also finds this
-        // edit and the record that states it to be durable.
+        // While the commit lock is held, no later commit is in the log. So a process that reads a
+        // later commit also finds this edit, and the record that states that the edit is durable.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env().gaps.clear();
@@ -232,7 +233,8 @@ impl Maintenance {
         drop(state);
         self.env().discard_superseded(&mut manifest);
         appended.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
-        // The import is durable, so a failure of a later write does not make it fail.
+        // The import itself is durable. If a later write of the manifest failed, poison the engine
+        // but report success.
         if let Some(error) = manifest.failure().cloned() {
             self.writer.poison_on_failure(&manifest, error);
         }
@@ -240,8 +242,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Installs `version`, with rows visible from `seq` on, in the view. A reader at `seq` or later
-    /// must pin a view that contains it. Requires the commit lock.
+    /// Installs `version`, whose new files are visible from `seq` on. Readers at `seq` or later
+    /// must pin a view with this version. The caller must hold the commit lock.
     fn install_view(&self, seq: Seq, version: &Arc<Version>) {
         self.reader().change_view(|view| {
             view.with_version(version, None)
@@ -271,8 +273,9 @@ fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
     inside.map(|(_, reference)| reference.file.meta.number).collect()
 }
 
-/// True if the range tombstone of a deleted span overlaps `span` and would hide the rows. Expiry is
-/// ignored, because it hides the rows rightly.
+/// True if the range tombstone of a deleted span overlaps `span` and would hide the imported rows.
+/// Expiry also uses range tombstones, but it may hide imported rows, because these are as old as
+/// their Seqs say.
 fn is_under_range_tombstone(view: &View, span: &Span) -> bool {
     view.range_tombstones.iter().any(|range_tombstone| is_drop(range_tombstone, span))
 }
@@ -287,9 +290,9 @@ fn holds_any(view: &View, span: &Span) -> bool {
     view.memtables.iter().any(|slot| has_entry_in(slot, span))
 }
 
-/// True if a memtable with entries in `span` has Seqs at or below `newest`, as happens if the other
-/// database's clock was ahead. Its flushed file could then overlap the imported files without being
-/// newer.
+/// True if a memtable has entries in `span` and may hold Seqs at or below `newest`, the newest Seq
+/// of the imported rows. This happens if the other database's clock was ahead. The file to which
+/// the memtable is flushed could then overlap the imported files without being newer.
 fn holds_older(view: &View, span: &Span, newest: Seq) -> bool {
     let begins_before = |slot: &Slot| slot.memtable.seq_min() <= newest;
     view.memtables.iter().any(|slot| has_entry_in(slot, span) && begins_before(slot))
@@ -349,7 +352,7 @@ fn placement_edit(
     Ok(edit)
 }
 
-/// Returns the parts of `whole` that none of `ranges` covers. `ranges` must ascend.
+/// Returns the parts of `whole` outside all of `ranges`, which must be in ascending order.
 fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
     let mut gaps = Vec::new();
     let mut from = Some(&*whole.low);

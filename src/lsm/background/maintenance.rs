@@ -1,13 +1,13 @@
 //! The part of the engine that changes files: the manifest under its lock, and background work.
 //!
 //! Invariants
-//! * The manifest and the version change only under `install`, and the view is updated before that
-//!   lock is released.
+//! * The manifest and the version change only while `install` is locked. The view is updated before
+//!   `install` is unlocked.
 //! * A version is installed in the view after its edit is durable.
 //!
-//! Locks, in order: `install`, the commit lock (`Writer`), those held for a few instructions.
-//!
-//! Not here: which step runs (`scheduler`), the steps (`flush`, `compaction`, ...).
+//! Locks are taken in this order: `install`, the commit lock (`Writer`), locks held for a few
+//! instructions. `scheduler` chooses the next step of background work; `flush`, `compaction` and
+//! others carry it out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,10 +75,10 @@ impl Maintenance {
         &self.writer.reader.env
     }
 
-    /// Checks that the engine may write.
+    /// Returns an error if the engine is read-only.
     ///
     /// # Errors
-    /// `InvalidInput` if it only reads.
+    /// `InvalidInput` if the database was opened as read-only.
     pub(crate) fn writable(&self) -> Result<()> {
         if self.is_reader { Err(read_only()) } else { Ok(()) }
     }
@@ -107,7 +107,8 @@ impl Maintenance {
         self.writer.commit_insert(self, batch, durability, row)
     }
 
-    /// Freezes the active memtable if it holds any entries, so that a flush covers all commits.
+    /// Freezes the active memtable if it holds any entries. A flush of all frozen memtables then
+    /// covers all commits.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.writer.freeze(self)
     }
@@ -147,8 +148,8 @@ impl Maintenance {
         result
     }
 
-    /// Removes the files of a job that was not installed, if `error` shows that no version contains
-    /// them: the disk was full, or the database was closed.
+    /// Removes the files of a job that was not installed. Does so only if `error` (disk full, or
+    /// database closed) shows that no version contains the files.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
             self.discard(files);
@@ -166,8 +167,8 @@ impl Maintenance {
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
-    /// Records that a job found damage in `range`. For some time jobs avoid its damaged files, or
-    /// the whole range if it is unknown which file is damaged.
+    /// Records that a job found damage in `range`. For some time jobs avoid the range's damaged
+    /// files. They avoid the whole range if it is unknown which file is damaged.
     pub(super) fn quarantine(&self, range: &FileRange, error: &Error) {
         let files = range.references().map(|(_, reference)| &reference.file);
         let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
@@ -185,7 +186,7 @@ impl Maintenance {
         Counters { stalls, stall_micros, ..self.state.counters() }
     }
 
-    /// Returns the error that blocks background work, if any.
+    /// Returns the error because of which flushes or compactions fail, if any.
     pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
         self.writer.backlog.flush_error().or_else(|| self.state.compaction_error())
     }
@@ -195,7 +196,8 @@ impl Maintenance {
         self.env().loads.loads(version, self.env().seconds())
     }
 
-    /// Turns the counting of operations on or off. Used to measure its cost.
+    /// Turns the counting of reads and writes per range on or off. Benchmarks use it to measure the
+    /// cost of counting.
     pub(crate) fn count_loads(&self, on: bool) {
         self.env().loads.switch(on);
     }

@@ -3,7 +3,7 @@
 //!
 //! Uses `read` for merges, and `write` for the commits that drop data.
 //!
-//! Not here: the threads that run it (`executor`), opening (`recovery`).
+//! `executor` has the threads that run this work; `recovery` opens databases.
 
 pub(super) mod compaction;
 pub(super) mod events;

@@ -1,9 +1,9 @@
-//! A table file that was written by a flush, a job or an import and that no version contains yet.
+//! A table file that a flush, a job or an import has written and that no version contains yet.
 
 use crate::format::file_meta::FileMeta;
 
-/// The part of a file inside one range, as ranges were when the job began, or inside a table
-/// without ranges.
+/// The part of a file that is in one range, as ranges were when the job began, or in one table that
+/// has no ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// The first and the last user key.

@@ -1,13 +1,13 @@
-//! Writes sorted entries to new table files. Flush and compaction leave out what no reader can see.
+//! Writes sorted entries to new table files. Leaves out entries that no reader can see any more.
 //!
 //! Invariants
 //! * All versions of a user key are in one file.
 //! * The parts of a file are disjoint, ascend, and hold all its keys. No part crosses the start of
 //!   a range or a table.
 //! * A version is left out only if a newer one hides it from every snapshot and every later reader.
-//! * A tombstone is left out only if no older source can hold its key and no reader reads below it.
+//! * A tombstone is left out only if all readers see it and no older source can hold its key.
 //!
-//! Not here: choosing the entries (`flush`, `compaction`), the format of the files (`sst`).
+//! `flush` and `compaction` choose the entries; `sst` encodes the files.
 
 use std::sync::Arc;
 
@@ -31,20 +31,20 @@ use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::admission::Held;
 
-/// When a file ends and the next one begins.
+/// The two sizes at which the current file ends and the next one begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// At a new user key, if the file has at least this many bytes.
+    /// A file of at least this many bytes ends at the next user key.
     pub(crate) file_bytes: u64,
-    /// At the start of a range or a table, if the file has at least this many bytes.
+    /// A file of at least this many bytes ends at the start of the next range or table.
     pub(crate) boundary_bytes: u64,
 }
 
-/// The starts of ranges, ascending, for a single pass over ascending keys.
+/// The start keys of ranges, ascending. Keys are compared with them in one pass in ascending order.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     starts: Vec<Box<[u8]>>,
-    /// The index of the first start above all keys passed so far.
+    /// The index of the first start key that is above all keys passed so far.
     next: usize,
 }
 
@@ -56,7 +56,8 @@ struct OpenFile {
     parts: Vec<Part>,
 }
 
-/// Writes the files of one job, and removes them if they are not handed over by `finish`.
+/// Writes the files of one job. If `finish` does not return the files to the caller, dropping the
+/// writer removes them.
 pub(crate) struct OutputWriter<'e> {
     maintenance: &'e Maintenance,
     cut: Cut,
@@ -77,7 +78,7 @@ pub(crate) struct OutputWriter<'e> {
     handed_over: bool,
 }
 
-/// A function that returns whether a source may hold the key.
+/// A function that returns whether a source older than the entries may hold the key.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
 /// Decides which entries of a sorted sequence to keep.
@@ -85,10 +86,10 @@ pub(crate) struct Retention<'e> {
     horizon: Horizon,
     /// Dropped tables whose rows no reader can see any more.
     dead: Vec<TableId>,
-    /// True if an older source may hold the key.
+    /// Returns whether a source older than the entries may hold a key.
     older: Box<MayHold<'e>>,
     spent: Option<Spent>,
-    /// All range tombstones up to this Seq have been applied.
+    /// The result reflects all range tombstones up to this Seq.
     tombstones_applied: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
@@ -96,8 +97,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Creates the rules for one job. They also leave out entries of `span` that `range_tombstones`
-    /// hide from all readers. The range tombstones must have been read after `horizon`.
+    /// Creates the rules for one job. Entries in `span` that `range_tombstones` hide from all
+    /// readers are left out, too. The caller must have read `range_tombstones` after `horizon`.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -133,8 +134,8 @@ impl<'e> Retention<'e> {
         if self.is_dead || hidden || self.spent.as_mut().is_some_and(is_spent) {
             return false;
         }
-        // All readers see the tombstone, so older versions in this sequence are hidden, and no
-        // other source has any.
+        // If all readers see the tombstone and no older source can hold its key, it hides only
+        // versions that this job leaves out, too. So leave it out.
         let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
         !is_spent
     }
@@ -177,8 +178,8 @@ impl<'e> OutputWriter<'e> {
         mut retention: Retention<'_>,
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        // A range tombstone is recorded as applied to a file only if every call of `write` for that
-        // file has applied it.
+        // A file records up to which Seq range tombstones were applied to it. Several calls of
+        // `write` may fill one file, so use the lowest Seq of all calls.
         self.tombstones_applied = Some(
             self.tombstones_applied
                 .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),
@@ -207,7 +208,7 @@ impl<'e> OutputWriter<'e> {
         Ok(())
     }
 
-    /// Ends the last file, makes the names of all files durable, and hands the files over.
+    /// Ends the last file, makes the names of all files durable, and returns the files.
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
         debug_assert!(self.file.is_none(), "the last file has ended");
@@ -218,7 +219,7 @@ impl<'e> OutputWriter<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// Adds an entry, which must follow all earlier ones in order. A put has a row.
+    /// Adds an entry, which must follow all earlier ones in order. `row` is required for a put.
     pub(super) fn add(
         &mut self,
         key: &[u8],
@@ -226,8 +227,9 @@ impl<'e> OutputWriter<'e> {
         kind: Kind,
         row: Option<&RowRef<'_>>,
     ) -> Result<()> {
-        // Compare with the last key that was kept. A range tombstone may hide the newest version of
-        // a key but not an older one that a snapshot reads.
+        // Compare with the last key that was written, not the last key that was read: a range
+        // tombstone may hide the newest version of a key but not an older one that a snapshot
+        // reads.
         let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
@@ -270,8 +272,8 @@ impl<'e> OutputWriter<'e> {
         passed || before != table_of(key)
     }
 
-    /// True between two tables if one of them is under FIFO eviction. Otherwise rows of the other
-    /// table would keep the evicted file alive.
+    /// True if the keys are in different tables and one of the tables is under FIFO eviction. In a
+    /// shared file, rows of the other table would keep the file alive after the eviction.
     fn needs_own_file(&self, before: &[u8], next: &[u8]) -> bool {
         let (before, next) = (table_of(before), table_of(next));
         let is_fifo = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
@@ -341,7 +343,8 @@ impl Boundaries {
         Self { starts, next: 0 }
     }
 
-    /// True if a range starts at `key` or between the previous key and `key`.
+    /// Moves to `key`. Returns true if a range starts at `key`, or between the previous key and
+    /// `key`.
     fn pass(&mut self, key: &[u8]) -> bool {
         let before = self.next;
         while self.starts.get(self.next).is_some_and(|start| **start <= *key) {
@@ -397,8 +400,8 @@ mod tests {
         Retention::new(Horizon::new(snapshots, 100), dead, none, move |_| older)
     }
 
-    /// Checks which of `entries`, the versions of one key from new to old, are kept: exactly those
-    /// with the Seqs in `kept`.
+    /// Checks retention for versions of one key, given from new to old: exactly the versions with
+    /// the Seqs in `kept` must be kept.
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
         let mut retention = retention(snapshots, Vec::new(), older);

@@ -2,11 +2,11 @@
 //!
 //! The first reader or job that finds damage in a file quarantines it (`FileEntry::damage`). The
 //! file stays in place: its readable parts are still read, and its unreadable parts return
-//! `Corruption`, never older data. Jobs avoid the file and compact everything else. A job tries it
-//! again after 1 minute, then after 2 minutes, and so on up to 1 hour.
+//! `Corruption`, never older data. Jobs avoid the file and compact everything else. A job may try
+//! to read the file again after 1 minute; the delay doubles with each failure, up to 1 hour.
 //!
-//! Invariant: a job does not replace data that it could not read.
-//! Not here: replacing the file by a sound copy (`file_replacement`).
+//! Invariant: a job does not replace data that it could not read. Module `file_replacement`
+//! replaces the file by a sound copy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::format::names::{FileNumber, RangeId};
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// The files and ranges that jobs avoid, and until when.
+/// The files and ranges that jobs avoid, each with the time until which they do.
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,
@@ -47,8 +47,8 @@ impl Quarantine {
         }
         for file in damaged {
             let known = self.files.get(&file).copied();
-            // A job finds only the first of several damaged files in a range, so delay only files
-            // whose retry was due.
+            // A job stops at the first damaged file that it finds. So a failure says nothing about
+            // damaged files whose retry was not due; do not extend their delay.
             if known.is_none_or(|backoff| backoff.until <= now) {
                 self.files.insert(file, Backoff::next(known, now));
             }
@@ -71,7 +71,7 @@ impl Quarantine {
         self.files.remove(&file);
     }
 
-    /// Returns the errors for which ranges are avoided.
+    /// Returns the errors because of which jobs avoid whole ranges.
     pub(in crate::lsm) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.ranges.values().map(|(error, _)| error)
     }

@@ -3,10 +3,10 @@
 //!
 //! Invariants
 //! * No byte of a table file moves: the new ranges reference the old files, clipped.
-//! * A boundary is a possible key of an entity or the start of a partition.
+//! * A range begins at a possible key of an entity or at the start of a partition.
 //!
-//! Not here: when and where to split (`ranges::decide`), flushes that began with other ranges
-//! (`flush_placement`).
+//! `ranges::decide` decides when and where to split. `flush_placement` handles flushes that began
+//! before a split or merge.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// The most index entries examined per file. With this many, the place of a given fraction of a
-/// range's bytes is found to within 1 %.
+/// The maximum number of index entries examined per file. This finds the key below which a given
+/// fraction of a range's bytes is, with an error of at most 1 %.
 const PLACES_MAX: usize = 4096;
 /// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
 /// split. So the merged range must grow fourfold before it is split again.
@@ -43,7 +43,7 @@ enum Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Done,
-    /// The change is not possible in the current state.
+    /// The change is not possible in the current state of the ranges.
     Declined,
     /// A job has claimed a range; try again later.
     Busy,
@@ -83,7 +83,8 @@ impl Maintenance {
             merge_bytes: bytes / MERGE_PART,
             ..Limits::for_files(self.env().options.run_file_bytes)
         };
-        // The load may change even if the version does not.
+        // Look for a loaded range on every call: unlike sizes, the load may change while the
+        // version stays the same.
         let hot = self.env().loads.pick_by_load(&version, &limits, self.env().seconds());
         if let Some((id, at)) = hot
             && self.split_range(id, &at)?
@@ -183,8 +184,9 @@ impl Maintenance {
         for (_, reference) in range.references() {
             let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
-            // Count the blocks after the last boundary as one part of average size. Distribute the
-            // other bytes, including those of indexes, in proportion to the bytes of blocks.
+            // The index gives the bytes only of blocks between two boundaries. Count the blocks
+            // after the last boundary as one part of average size. Distribute the reference's other
+            // bytes in proportion to the blocks.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
             let parts = found.len() as u64;
             let inside = share(reference.bytes, parts, parts + 1);
@@ -206,8 +208,9 @@ impl Maintenance {
         }
     }
 
-    /// Returns the boundary between `key`, which may be a truncated key, and the next key that
-    /// `range` holds. The boundary may equal either key.
+    /// Returns a boundary that separates keys below `key` from the next key that `range` holds.
+    /// `key` may be truncated. The boundary is the start of the next key's partition if `key` is
+    /// not above it, otherwise the next key.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
@@ -221,7 +224,7 @@ impl Maintenance {
         }
         let Some(next) = next else { return Ok(None) };
         let partition = partition_of(&next).unwrap_or(&next);
-        // If `key` is not inside the partition of the next key, it precedes that whole partition.
+        // If `key` is not inside the partition of the next key, it is below that whole partition.
         let boundary: Box<[u8]> = if key <= partition { partition.into() } else { next };
         Ok(is_boundary(range, &boundary).then_some(boundary))
     }
@@ -247,7 +250,8 @@ impl Maintenance {
                 known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);
             }
         }
-        // If a flush adds a file before the edit, assume that half of its bytes are on each side.
+        // The sizes of files that a flush adds before the edit are not known. Assume that half of
+        // their bytes are on each side.
         let left_bytes = |reference: &FileReference| {
             known.get(&reference.file.meta.number).copied().unwrap_or(reference.bytes / 2)
         };
@@ -306,8 +310,8 @@ impl Maintenance {
         })
     }
 
-    /// Builds an edit from the current version and the first of two new ids. Makes it durable and
-    /// publishes the resulting version.
+    /// Builds an edit and makes it durable, then publishes the resulting version. `edit` receives
+    /// the current version and the first of two new range ids.
     fn install_ranges(
         &self,
         edit: impl Fn(&Version, RangeId) -> Option<VersionEdit>,

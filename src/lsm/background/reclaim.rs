@@ -5,8 +5,8 @@
 //! * Nothing is removed that a snapshot can read.
 //! * Only range tombstones of the current view remove references. Removing a range tombstone, and
 //!   importing older rows, both happen under the install lock.
-//! * A range tombstone is removed only after the entries that it hides, or while an equal or wider
-//!   one remains. So dropped rows never reappear.
+//! * A range tombstone is removed only after the entries that it hides, or while another one
+//!   remains that hides the same entries. So dropped rows never reappear.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
-/// The most bytes of range tombstones that one edit removes, so that the edit stays below the size
-/// limit of a record.
+/// The maximum total bytes of the range tombstones that one edit removes. It keeps the edit below
+/// the size limit of a record.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
@@ -39,7 +39,7 @@ impl Maintenance {
     /// 3. Remove range tombstones that a newer one covers, or that hide nothing in any log,
     ///    memtable or file.
     ///
-    /// All of this is one edit, and reads no file.
+    /// All of this is one edit. No file is read.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
@@ -48,8 +48,8 @@ impl Maintenance {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
-        // Use the range tombstones of the current view. After a range tombstone of an older view
-        // was removed, older rows may have been imported under it.
+        // Use the current view. A view loaded earlier may have a range tombstone that was removed
+        // since, and older rows may have been imported under it.
         let now = || Arc::clone(&self.reader().view.load().range_tombstones);
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
         let search = LastSearch {
@@ -99,7 +99,7 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Returns the approximate number of entities, and of their bytes, that files hold in `span`.
+    /// Returns roughly how many entries the files have in `span`, and how many bytes these take.
     #[cfg(feature = "cli")]
     pub(crate) fn size_in_files(&self, span: &Span) -> Result<(u64, u64)> {
         let version = Arc::clone(&self.reader().view.load().version);
@@ -115,9 +115,9 @@ impl Maintenance {
         Ok((entries, bytes))
     }
 
-    /// Calls `remove`, which removes the rows of `span`, and reclaims the space of all these rows
-    /// that no reader needs. Returns how many bytes of files were freed, and the error that ended
-    /// the merges early, if any; the rows are removed even then.
+    /// Calls `remove`, which deletes the rows of `span`, and then frees as much of their space as
+    /// no reader needs. Returns the number of bytes freed, and the error that ended the merges
+    /// early, if any. The rows are deleted even if the merges fail.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and those that share a file with it.
@@ -182,7 +182,7 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     for table in dead {
         let whole = whole_table(*table);
         for range in version.ranges_in(&whole) {
-            // A job that is changing this range will be declined.
+            // If a job has claimed this range, its install will be declined.
             edit.remove_ranges.push(range.id);
             let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
             edit.remove_references.extend(references);
@@ -215,8 +215,9 @@ fn remove_under_range_tombstones(
     }
 }
 
-/// Truncates `range_tombstones` to what one edit may hold; the next edit removes more. Keeps the
-/// oldest, because a newer one may be the reason why an older one can be removed.
+/// Truncates `range_tombstones` to what one edit may hold; the next edit removes the rest. Removes
+/// old ones first: an old one may be removable only because a newer one covers it, so the newer one
+/// must remain until then.
 fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
     let fits = |range_tombstone: &&&RangeTombstone| {
@@ -227,8 +228,8 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     range_tombstones.truncate(range_tombstones.iter().take_while(fits).count());
 }
 
-/// Returns the `range_tombstones` that the manifest contains. Equal ones are returned at most as
-/// often as the manifest contains them.
+/// Returns the items of `range_tombstones` that the manifest contains. An equal one is returned at
+/// most as often as the manifest contains it.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
     let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {
@@ -242,8 +243,8 @@ fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<Rang
         .collect()
 }
 
-/// Returns the range tombstones that hide nothing, or only what another one hides too. All readers
-/// must see `range_tombstones`.
+/// Returns the range tombstones that hide no entry, or hide only entries that another one hides,
+/// too. All readers must see all of `range_tombstones`.
 fn spent_range_tombstones<'f>(
     version: &Version,
     range_tombstones: &[&'f RangeTombstone],

@@ -1,4 +1,5 @@
-//! Runs background work as steps, and blocks writers when memory is exhausted.
+//! Runs background work in steps, each in one of three lanes, and blocks writers when memory is
+//! exhausted.
 //!
 //! | lane | steps |
 //! | --- | --- |
@@ -41,9 +42,9 @@ impl Worker for Maintenance {
 }
 
 impl Maintenance {
-    /// Starts background work. After a clean close only compaction may have work, because jobs may
-    /// have become due with time. The other lanes are signalled by a write, a drop or a time to
-    /// live.
+    /// Starts background work. The compaction lane always starts, because jobs may have become due
+    /// with time. After a clean close (`is_closed`), the log lane starts only with the first write
+    /// or time to live. The flush lane starts early only if drops or frozen memtables exist.
     pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
@@ -88,8 +89,8 @@ impl Maintenance {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
-        // A failure is reported to the waiters. With `max_commit_delay`, commits that are awaited
-        // as futures wait until the sync is due, so that others can join.
+        // If the sync fails, the waiters get the error. With `max_commit_delay`, commits that are
+        // awaited as futures wait until the sync is due, so that more commits can share it.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
@@ -153,7 +154,7 @@ impl Maintenance {
         let compacted = match self.divide_one() {
             Ok(true) => Ok(true),
             Ok(false) => self.compact_one(),
-            // A merge may still be possible and may free the missing space.
+            // A merge may still be possible, and may even free the space that the split lacked.
             Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
         };
         if let Err(error) = &compacted {
@@ -184,7 +185,7 @@ impl Maintenance {
             return false;
         }
         drop(view);
-        // If this fails, the files are merged without the memtable's data.
+        // If freezing fails, the merge runs without the memtable's data.
         let froze = self.writer.freeze_if_room(self).is_ok_and(|done| done);
         let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id);
         self.env().loads.record_frozen(newest.filter(|_| froze));
@@ -203,19 +204,20 @@ impl Maintenance {
             self.env().discard(FileName::Sst(*number));
         }
         if !numbers.is_empty() && self.writer.space_limit.is_some() {
-            // A merge may be waiting for this space.
+            // A merge may be waiting for the space that was freed.
             self.executor.signal(Lane::Compact);
         }
         !numbers.is_empty()
     }
 
-    /// Waits until another memtable may be frozen.
+    /// Blocks until there are few enough frozen memtables that another one may be frozen.
     ///
     /// # Errors
     /// The error of the last flush, if it failed: the write is then refused instead of blocked.
     pub(super) fn wait_for_room(&self) -> Result<()> {
         loop {
-            // Read this before the check, so that a flush that ends between the two is not missed.
+            // Read the count of attempts before the check, so that a flush that ends in between is
+            // not missed.
             let seen = self.writer.backlog.attempts();
             if self.reader().view.load().memtables.len() <= self.env().options.frozen_max {
                 return Ok(());
@@ -253,7 +255,7 @@ impl Maintenance {
     /// If commits could not be made durable, the next opening recovers them from the log, unless
     /// the machine stops before.
     pub(in crate::lsm) fn close(&self) -> Result<()> {
-        // From here on new commits are refused; queued ones continue.
+        // Refuse new commits from here on. Queued commits continue.
         self.writer.group_commit.lock().queue.closing = Closing::Commits;
         let usable = self.writer.group_commit.lock().check();
         let synced = usable.and_then(|()| self.sync_and_flush_for_close());
@@ -264,8 +266,8 @@ impl Maintenance {
             manifest.trim();
             self.writer.group_commit.lock().queue.trim();
         }
-        // After LOCK is released another process may own the directory, so refuse all later
-        // changes.
+        // After the lock on the directory is released, another process may open the database. So
+        // refuse all later changes of the manifest and the log.
         manifest.end(closed());
         drop(manifest);
         self.writer.group_commit.fail(closed());
@@ -294,7 +296,8 @@ impl Maintenance {
         let is_untouched =
             manifest.is_untouched() && self.writer.group_commit.lock().queue.is_ended;
         if is_untouched && !self.wants_clock_at_close(manifest.version().clock.now) {
-            // Nothing was written since the last close, so its record and edit are still valid.
+            // Nothing was written since the last clean close, so its log record and its edit are
+            // still valid.
             return Ok(());
         }
         let clock = self.ttl.news(&manifest.version().clock);
@@ -308,8 +311,8 @@ impl Maintenance {
     }
 }
 
-/// A close flushes the memtables if they hold more bytes than this, which is about 2,000 short
-/// rows. Replaying more would take longer than the rest of the next opening.
+/// A close flushes if the memtables hold more bytes than this, about 2,000 short rows. Replaying
+/// more at the next opening would take longer than all of its other work.
 const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
-/// A close also flushes if more logs than this exist, which short sessions leave behind.
+/// A close also flushes if there are more logs than this. Many short sessions leave many logs.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;

@@ -7,7 +7,7 @@
 //!   outputs whose inputs are not removed yet.
 //! * A refusal changes nothing. Operations that free space without writing rows are never refused.
 //!
-//! Not here: admission of writes (`admission`), choosing rows to evict (`fifo_eviction`).
+//! `admission` admits writes; `fifo_eviction` chooses rows to evict.
 
 use std::time::Duration;
 
@@ -20,31 +20,32 @@ use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
 use crate::lsm::write::admission::{Held, SpaceLimit};
 
-/// Logs kept for the change feed may use 1/4 of the limit, if the options set no bound for them.
+/// Logs retained for the change feed may use at most 1/4 of the limit on disk use, unless the
+/// options set another bound.
 const KEPT_PART: u64 = 4;
-/// After a write is refused, the data in memory is flushed, so that merges can drop deleted
-/// entries. This happens at most once per `ASK_EVERY`, or at any time if the active memtable has at
-/// least 1/`ASK_PART` of its full size.
+/// A refused write requests a flush, so that merges can drop deleted entries that are still in
+/// memory. Requests are at least `ASK_EVERY` apart, unless the active memtable has at least
+/// 1/`ASK_PART` of its full size.
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a write evicts files while other writers take the freed space. Each eviction frees
-/// more than one write needs, so this limit is reached only if other writers are faster every time.
+/// The maximum number of evictions by one write. Each eviction frees more than one write needs, so
+/// the limit is reached only if other writers take the freed space every time.
 const EVICT_TIMES: usize = 64;
 
-/// The number and the lengths of the pauses in which a write waits for the release of dropped
-/// files, about one second in total.
+/// A write waits in pauses until the dropped files are released, about one second in total. The
+/// pauses grow from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSES: usize = 28;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl Maintenance {
-    /// Frees space until `fits` returns true. The caller will write `needs` more bytes, and all
-    /// files including these must fit in `most` bytes.
+    /// Frees space until `fits` returns true. The caller wants to write `needs` more bytes, after
+    /// which all files together may have at most `most` bytes.
     ///
     /// # Errors
-    /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
-    /// requested.
+    /// `StorageFull` if nothing more can be freed now. In this case merges are requested, because
+    /// they may free space later.
     pub(super) fn make_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(()) };
         let has_room = self.remove_unheld() && fits()
@@ -70,8 +71,8 @@ impl Maintenance {
         Some([total, limit, refusals, files, bytes])
     }
 
-    /// Drops the oldest files of tables under FIFO eviction, if that can free the space missing for
-    /// `needs` more bytes within `most`. Returns true once `fits` does.
+    /// Evicts the oldest files of tables under FIFO eviction, if this can make space for `needs`
+    /// more bytes within `most`. Returns true as soon as `fits` returns true.
     fn evict_oldest(
         &self,
         space_limit: &SpaceLimit,
@@ -81,7 +82,7 @@ impl Maintenance {
         let Some(eviction) = self.eviction.as_ref().filter(|eviction| !eviction.is_empty()) else {
             return Ok(false);
         };
-        // This ignores files that only readers and jobs hold, because dropping more files would not
+        // Files that only readers and jobs hold are not counted here, because an eviction would not
         // free them.
         let missing = || space_limit.missing(&self.reader().view.load(), needs, most);
         for _ in 0..EVICT_TIMES {
@@ -98,7 +99,7 @@ impl Maintenance {
                     drop(alone);
                     let outcome = || match fits() {
                         true => Some(true),
-                        // Other writers have taken the freed space.
+                        // Other writers have taken the freed space, so evict again.
                         false => (missing() > 0).then_some(false),
                     };
                     match self.wait_for_held(outcome) {
@@ -109,7 +110,7 @@ impl Maintenance {
                 missing if !self.evict(eviction, missing, space_limit.limit)? => {
                     return Ok(false);
                 }
-                // Check at once, before another writer takes the space.
+                // Check immediately, before another writer takes the space.
                 _ if fits() => return Ok(true),
                 _ => {}
             }
@@ -117,9 +118,8 @@ impl Maintenance {
         Ok(false)
     }
 
-    /// Waits until jobs, other writers, and threads that remove files release the dropped files.
-    /// Returns once `outcome` is known. The wait is bounded, because readers may hold files for
-    /// long.
+    /// Waits until jobs, other writers and file removals release the dropped files. Returns when
+    /// `outcome` returns a result. The wait is bounded, because a reader may hold a file for long.
     fn wait_for_held<T>(&self, outcome: impl Fn() -> Option<T>) -> Option<T> {
         let is_shared = self.env().options.background != Background::Manual;
         let mut pause = PAUSE_MIN;
@@ -135,8 +135,8 @@ impl Maintenance {
         outcome()
     }
 
-    /// Requests merges that remove deleted entries, and a flush, because these entries may be in
-    /// memory.
+    /// Requests a flush and merges, because merges can drop deleted entries, and some of these may
+    /// still be in memory.
     fn ask_for_room(&self, space_limit: &SpaceLimit) {
         let now = self.env().clock.monotonic();
         let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -151,8 +151,8 @@ impl Maintenance {
         }
     }
 
-    /// Flushes the data in memory if a refused write requested it. Returns false if there was
-    /// nothing to flush.
+    /// Carries out the flush that a refused write requested. Returns false if none was requested or
+    /// there is nothing to flush.
     pub(in crate::lsm) fn flush_for_room(&self) -> Result<bool> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(false) };
         if !space_limit.wants_flush.swap(false, Ordering::AcqRel)
@@ -160,15 +160,15 @@ impl Maintenance {
         {
             return Ok(false);
         }
-        // Writers may have frozen other memtables in the meantime. Flush these first, because no
-        // other thread does.
+        // If another memtable may not be frozen now, leave the request for later. In any case flush
+        // the oldest frozen memtable here, because no other thread does.
         if !self.writer.freeze_if_room(self)? {
             space_limit.wants_flush.store(true, Ordering::Release);
         }
         self.flush_one()
     }
 
-    /// True if writes are refused, or soon will be. Merges then drop as much as they can.
+    /// True if writes are refused, or soon will be. Merges then drop tombstones of any age.
     pub(in crate::lsm) fn is_short_of_room(&self) -> bool {
         self.writer.space_limit.as_ref().is_some_and(|space_limit| {
             let taken = space_limit.taken(&self.reader().view.load());
@@ -177,7 +177,8 @@ impl Maintenance {
         })
     }
 
-    /// Reserves space for a merge that reads `bytes`. Returns `None` if it must not begin.
+    /// Reserves space for a merge that reads `bytes`. Returns `None` if there is too little space
+    /// to begin.
     pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Held<'_>> {
         let Some(space_limit) = &self.writer.space_limit else { return Some(Held::NONE) };
         let take = || space_limit.plan(self.reader(), bytes);
@@ -193,8 +194,8 @@ impl Maintenance {
         }
     }
 
-    /// Returns how many bytes of logs to keep for the change feed if the options set no bound.
-    /// Without this bound the logs would use up the space for rows.
+    /// Returns how many bytes of logs may be retained for the change feed if the options set no
+    /// bound. Without a bound these logs would use up the space for rows.
     pub(in crate::lsm) fn kept_logs_max(&self) -> u64 {
         self.writer
             .space_limit
@@ -202,7 +203,7 @@ impl Maintenance {
             .map_or(u64::MAX, |space_limit| space_limit.limit / KEPT_PART)
     }
 
-    /// Returns the error of an explicit merge for which space is lacking.
+    /// Returns the error for a merge that a caller requested and that lacks space.
     pub(in crate::lsm) fn no_room(&self) -> Error {
         let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
         match &self.writer.space_limit {
@@ -223,8 +224,8 @@ mod tests {
 
     use super::*;
 
-    /// Kept logs leave space for rows. This also holds in a session that sets no bound for them and
-    /// keeps the logs of an earlier one (`keep_changes_on`).
+    /// Logs retained for the change feed leave space for rows. This also holds if an earlier
+    /// session retained them and this one sets no bound (`keep_changes_on`).
     #[test]
     fn logs_kept_by_an_earlier_session_leave_space_for_rows() {
         let fs = MemFs::new();
@@ -247,8 +248,8 @@ mod tests {
         }
     }
 
-    /// A refused write requests a flush while the most frozen memtables exist. The flush must not
-    /// wait until another memtable may be frozen.
+    /// A refused write requests a flush although no further memtable may be frozen. The flush must
+    /// not wait until one may be frozen, because it would wait for itself.
     #[test]
     fn the_flush_after_a_refused_write_does_not_wait_for_earlier_flushes() {
         let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
@@ -267,8 +268,8 @@ mod tests {
         let waiting = || engine.reader().view.load().frozen().len();
         assert_eq!(waiting(), most);
         engine.writer().space_limit.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
-        // The frozen memtable is flushed first, and the active one stays. Freezing it would wait
-        // for this very flush.
+        // The oldest frozen memtable is flushed and the active one stays. To freeze it would mean
+        // waiting for this very flush.
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);
         assert!(!engine.reader().view.load().active().memtable.is_empty());

@@ -30,18 +30,18 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) flushing: Mutex<()>,
     /// Caches the urgency of each range's next job.
     pub(in crate::lsm) ranking: Mutex<Ranking>,
-    /// Files written by compression at rest since opening. They are not compressed again, even if
-    /// they did not become smaller.
+    /// Files that a compression at rest has written since opening. They are not compressed again,
+    /// even if they are as large as before.
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
-    /// Results of earlier searches for ranges to split or merge.
+    /// Results of the last search for ranges to split or merge.
     pub(super) divided: Mutex<Divided>,
     /// Memory used by files being written, in bytes.
     pub(in crate::lsm) writing: AtomicUsize,
     /// Damaged files, which jobs avoid.
     pub(in crate::lsm) quarantine: Mutex<Quarantine>,
-    /// The inputs of the last reclaim that found nothing to do.
+    /// The state in which the last `reclaim` found nothing to do.
     pub(in crate::lsm) last_search: Mutex<LastSearch>,
     state: Mutex<State>,
     /// Signalled when no flush is in progress any more.
@@ -52,10 +52,10 @@ pub(crate) struct MaintenanceState {
     rested: Condvar,
 }
 
-/// The right to change files. Closing waits until all such guards are dropped.
+/// Permission to change files. A close waits until all of these guards are dropped.
 pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 
-/// Exists while a flush needs the disk. Compaction pauses meanwhile.
+/// A guard that exists while a flush needs the disk. Compaction pauses during this time.
 pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 
 /// Results of earlier searches for ranges to split or merge.
@@ -68,8 +68,8 @@ pub(super) struct Divided {
     pub(super) whole: BTreeMap<RangeId, u64>,
 }
 
-/// The inputs of the last reclaim that found nothing. Searching again is useless until one of them
-/// changes.
+/// The state in which the last `reclaim` found nothing to do. As long as the state is the same,
+/// another search would find nothing either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::lsm) struct LastSearch {
     pub(super) manifest: Position,
@@ -101,16 +101,16 @@ struct State {
 pub(crate) struct Counters {
     pub(crate) flushes: u64,
     pub(crate) flush_bytes: u64,
-    /// Merges (sets of jobs that ran together), and single jobs (one for each range). Joins are
-    /// counted separately.
+    /// `compactions` counts merges, which may run several jobs together; `jobs` counts jobs, one
+    /// for each range. Neither includes joins.
     pub(crate) compactions: u64,
     pub(crate) jobs: u64,
     pub(crate) joins: u64,
     pub(crate) partial_jobs: u64,
     pub(crate) forced_jobs: u64,
     pub(crate) compaction_bytes_read: u64,
-    /// Bytes written by all merges, then by placement: into runs, as young files, compressed at
-    /// rest.
+    /// `compaction_bytes` is all bytes that merges wrote. The next three fields are the parts
+    /// written into runs, as young files, and by compression at rest.
     pub(crate) compaction_bytes: u64,
     pub(crate) run_bytes: u64,
     pub(crate) young_bytes: u64,
@@ -124,10 +124,10 @@ pub(crate) struct Counters {
     pub(crate) stall_micros: u64,
 }
 
-/// The longest wait before a condition is checked again.
+/// The maximum wait before a condition is checked again.
 const SLICE: Duration = Duration::from_millis(50);
-/// The most slices for which compaction yields to a flush, so that a flush that hangs does not
-/// block compaction forever.
+/// How many slices compaction waits for a flush. The wait is bounded, so that a flush that hangs
+/// does not block compaction forever.
 const FLUSH_SLICES: usize = 100;
 
 impl MaintenanceState {
@@ -135,8 +135,9 @@ impl MaintenanceState {
         Self { pace: Mutex::new(Pace::new(background_bytes_per_second)), ..Self::default() }
     }
 
-    /// Begins work that changes files, such as a flush, a merge or a removal. While holding the
-    /// guard, the caller must not wait for other work to begin.
+    /// Begins work that changes files, such as a flush, a merge or a removal, and returns a guard
+    /// for its duration. While holding the guard, the caller must not wait for a call of `work` in
+    /// another thread.
     ///
     /// # Errors
     /// `InvalidInput` once the database is being closed.
@@ -234,9 +235,9 @@ impl MaintenanceState {
         Flushing(self)
     }
 
-    /// Waits while a flush is in progress, and then for `wait`. Returns soon after `stops` becomes
-    /// true. The wait for the flush is bounded, because the flush may need something that the
-    /// caller holds.
+    /// Waits until no flush is in progress, and then for `wait`. Returns early once `stops` returns
+    /// true. The wait for flushes is bounded, because a flush may need something that the caller
+    /// holds.
     pub(in crate::lsm) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;
@@ -258,13 +259,13 @@ impl MaintenanceState {
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
-    /// Records the end of an attempt to compact. `error` is `None` if it succeeded or had nothing
-    /// to do.
+    /// Records the result of an attempt to compact. `error` is `None` if the attempt succeeded or
+    /// found nothing to do.
     pub(in crate::lsm) fn compaction_ended(&self, error: Option<Error>) {
         self.state.lock().compact_error = error;
     }
 
-    /// Returns the error that blocks compaction, if any.
+    /// Returns the error because of which compaction fails or avoids a range, if any.
     pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
         let failed = self.state.lock().compact_error.clone();
         failed.or_else(|| self.quarantine.lock().errors().next().cloned())

@@ -1,22 +1,23 @@
-//! The rate limit of background writes: a bucket that fills with time and is emptied by bytes.
-//! Pure: the caller passes the time.
+//! The rate limit of background writes, a token bucket: time fills it, written bytes empty it. The
+//! caller passes the time, so the module reads no clock.
 //!
 //! Invariants
-//! * Over any period at most the rate times the period, plus one full bucket, is admitted, except
-//!   for bytes that are never delayed (flushes).
-//! * The bucket holds only the bytes of a short time ([`BURST`]), so that the burst after a long
+//! * Over any period at most the rate times the period, plus one full bucket, is admitted. Only
+//!   bytes that are never delayed (flushes) may exceed this.
+//! * The bucket holds only what a short time ([`BURST`]) fills, so that the burst after a long
 //!   pause does not slow down commits.
 
 use std::time::Duration;
 
-/// The capacity of the bucket, as a time at the full rate.
+/// The capacity of the bucket: the time in which an empty bucket becomes full.
 const BURST: Duration = Duration::from_millis(250);
 
 /// The rate limit and the state of the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
-    /// The time at which the rate has caught up with all bytes taken so far.
+    /// The time at which the rate will have paid for all bytes taken so far. Before it, the bucket
+    /// is in debt.
     paid_until: Duration,
 }
 
@@ -61,7 +62,7 @@ mod tests {
         assert_eq!(pace.take(25 * MIB, at(1_000)), Duration::ZERO);
         assert_eq!(pace.take(10 * MIB, at(1_000)), at(100));
         assert_eq!(pace.take(10 * MIB, at(1_100)), at(100));
-        // A long pause fills one bucket and no more.
+        // A long pause fills the bucket only once.
         assert_eq!(pace.take(35 * MIB, at(60_000)), at(100));
     }
 

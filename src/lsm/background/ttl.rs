@@ -1,13 +1,14 @@
-//! Expires rows. A table with a time to live has a range tombstone, whose bound follows lived time,
-//! a clock that ignores wrong wall clocks (`ttl_clock`). If a wrong clock gave a row a Timestamp
-//! that is too late, records of earlier times (*marks*) may prove its age, and then it expires too.
+//! Expires rows. Each table with a time to live has a range tombstone. Its bound follows *lived
+//! time*, a clock that ignores wrong wall clocks (`ttl_clock`). A row with a Timestamp in the
+//! future, from a wrong clock, expires if *marks* (records of the last Seq at a lived time) prove
+//! its age.
 //!
 //! Invariants
-//! * No row expires early. The clock used follows monotonic time and is never ahead of the Seqs. It
-//!   ignores a jump of the wall clock by more than one day, unless the options say otherwise.
+//! * No row expires early. Lived time follows the monotonic clock and is never ahead of the Seqs.
+//!   It ignores a jump of the wall clock by more than one day, unless the options say otherwise.
 //! * The bound of a table's range tombstone only increases, by ordinary commits.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), reclaiming its space (`reclaim`).
+//! `range_tombstones` hides the rows; `reclaim` frees their space.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +29,17 @@ use crate::lsm::write::batch::{Batch, Gate, TableChange};
 use super::ttl_clock::{JUMP_MAX, LivedClock, Shown};
 use super::ttl_tables::{Retained, TtlState};
 
-/// A range tombstone is advanced when it lags by 1/64 of the time to live. A row may live longer by
-/// this much.
+/// The range tombstone of a table is advanced when it lags by 1/`STEPS` of the time to live. So a
+/// row may stay visible after its time to live for up to 1/64 of that time.
 const STEPS: u64 = 64;
 /// The least step by which a range tombstone advances, in ticks.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
-/// The clock is persisted at least once in this time. Jumps of the wall clock are believed up to
-/// one day, so after a crash the database may stay closed for one day less this time.
+/// The clock is persisted at least once in this period, a quarter of `JUMP_MAX`. After a crash up
+/// to this much time is missing from the persisted clock. The next opening accepts a jump of at
+/// most one day, so the database may stay closed for this much less than a day.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
-/// If a close has nothing else to write, the persisted clock may lag by this much.
+/// A close that has nothing else to write does not persist the clock if the persisted one lags by
+/// less than this.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 impl Maintenance {
@@ -69,7 +72,7 @@ impl Maintenance {
                     let retained = state.tables.get_mut(&gate.table);
                     retained.into_iter().for_each(|retained| retained.below = below);
                 }
-                // The table was dropped with its rows.
+                // The table was dropped, and its rows with it.
                 Err(error) if error.kind() == ErrorKind::NotFound => self.set_ttl(&gate, None),
                 Err(error) => return Err(error),
             }
@@ -88,14 +91,14 @@ impl Maintenance {
         Some(state.clock.time().clone())
     }
 
-    /// Returns how far the clock for expiry lags behind the wall clock.
+    /// Returns how far lived time lags behind the wall clock.
     pub(in crate::lsm) fn expiry_lag(&self) -> Duration {
         let wall = self.env().clock.now();
         let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
         Duration::from_nanos(lag.saturating_mul(100))
     }
 
-    /// Reads the clocks and returns lived time.
+    /// Reads the wall clock and the monotonic clock, and returns lived time.
     fn read(&self, clock: &mut LivedClock) -> u64 {
         let Env { clock: clocks, options, .. } = &**self.env();
         let (wall, monotonic) = (clocks.now(), clocks.monotonic());
@@ -105,8 +108,8 @@ impl Maintenance {
         )
     }
 
-    /// True if a close must persist the clock although it has nothing else to write. `known` is the
-    /// persisted lived time.
+    /// True if a close must persist the clock even if it has nothing else to write. `known` is the
+    /// lived time persisted last.
     pub(in crate::lsm) fn wants_clock_at_close(&self, known: u64) -> bool {
         let is_due = |clock: u64| known == 0 || clock.abs_diff(known) >= LEFT_AT_CLOSE;
         self.expiry_clock().is_some_and(|time| is_due(time.now))
@@ -114,8 +117,8 @@ impl Maintenance {
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        // While Seqs are unreliable, the next opening cannot find out how long this one lasted. So
-        // persist the clock whenever half of the time since opening is not persisted yet.
+        // While Seqs are unreliable, the next opening cannot find out from them how long this
+        // session lasted. So persist the clock as soon as half of the session is not yet persisted.
         let up = ticks_in(self.ttl.0.lock().clock.up);
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
@@ -180,11 +183,11 @@ impl Maintenance {
             // The bound must not exceed the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // A bound that follows from marks moves only from mark to mark, so any progress is
-            // worth a commit.
+            // A bound that marks prove advances only when the next mark is old enough. So commit
+            // even the smallest progress.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
-                // If no row is that old, no commit is needed.
+                // If the table has no row that old, the commit would hide nothing.
                 if may_hold(&view, retained.gate.table, Seq(below)) {
                     due.push((Arc::clone(&retained.gate), below));
                 } else {
@@ -197,7 +200,8 @@ impl Maintenance {
     }
 }
 
-/// Returns about how far, in ticks, the range tombstone of a table with this time to live may lag.
+/// Returns by about how many ticks the range tombstone of a table with the time to live `ttl` may
+/// lag.
 fn step_of(ttl: u64) -> u64 {
     (ttl / STEPS).max(STEP_MIN)
 }

@@ -1,11 +1,11 @@
-//! Lived time measures how long rows have existed, independent of wrong wall clocks. [`LivedClock`]
-//! explains it, and eras: periods with a constant offset between wall clock and lived time.
+//! Computes *lived time*, which measures the age of rows even if wall clocks are wrong. An *era* is
+//! a period with a constant offset from the wall clock to lived time. See [`LivedClock`].
 //!
 //! Invariants
-//! * Lived time never decreases, unless the options trust jumps.
-//! * It exceeds the time that has really passed only by believed jumps of at most one day each.
-//! * If the wall clock matches several eras, the era that moves lived time least is used. After its
-//!   clock went backwards, an era is no longer believed.
+//! * Lived time never decreases, unless the options trust jumps of the wall clock.
+//! * It exceeds the time that has really passed only by accepted jumps of at most one day each.
+//! * If the wall clock matches several eras, the era that moves lived time least is used. An era is
+//!   no longer used after its wall clock went backwards.
 //! * The lived time stored in an era never exceeds lived time when the era was last used.
 //! * Unreliable Seqs are recorded with the log that contains them, or by the next background step.
 
@@ -18,10 +18,11 @@ use crate::mutants::mutant;
 
 /// The longest jump of the wall clock that is believed.
 pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
-/// A mark is dropped if its neighbours are closer to each other than their age divided by this.
+/// A mark is dropped if the marks before and after it are so close to each other that their
+/// distance is below their age divided by this.
 const MARKS_PER_AGE: u64 = 16;
 
-/// Differences between clocks up to this are ignored.
+/// Differences between clocks up to this size are ignored.
 const NOTHING: u64 = TICKS_PER_SECOND;
 
 /// A clock went backwards if it is at least this far behind an earlier value.
@@ -31,38 +32,38 @@ const BACK: u64 = 60 * TICKS_PER_SECOND;
 ///
 /// Lived time starts at the wall clock's value and advances with it. When the wall clock jumps by
 /// more than one day, a new *era* begins, in which lived time continues from its current value. If
-/// the clock returns to an earlier era, even in a later session, it is believed again. This holds
-/// only from the second return on, because a wrong clock may match an era by chance.
+/// the clock returns to an earlier era, even in a later session, lived time follows it again. This
+/// holds only from the second return on, because a wrong clock may match an era by chance.
 ///
 /// Commits derive their Seqs from the wall clock. If the clock was wrong, Seqs may be decades in
-/// the future. A *mark* therefore records at which lived time a Seq had been assigned.
+/// the future. A *mark* therefore records a lived time and the last Seq assigned by then.
 ///
 /// A *witness* is an era from before the opening. Only if the clock matches a witness is it known
 /// how much time passed while the database was closed. Until then lived time lags and advances by
-/// the monotonic clock alone. Seqs lag with a wall clock that lags, so when the clock is right
-/// again, commits of that period look older than they are. A *doubt* retains such commits as long
-/// as they may still be young.
+/// the monotonic clock alone. While the wall clock is behind, Seqs are behind, too. When the clock
+/// is right again, the commits of that period look older than they are. A *doubt* protects such
+/// commits from expiry as long as they may still be young.
 ///
 /// A witness may also underestimate the time passed: its clock may restart at each power-on, or the
 /// era may have begun while lived time lagged. So when an era moves lived time forward, all commits
-/// since the clock was last in that era are doubted: it is unknown how much of the added time
-/// passed before them.
+/// since the clock was last in that era get a doubt. It is unknown how much of the added time
+/// passed before these commits.
 #[derive(Debug)]
 pub(super) struct LivedClock {
     time: LivedTime,
     monotonic: Duration,
     /// The eras known when this session began.
     witnesses: Vec<Era>,
-    /// By how much jumps have moved lived time forward since opening. As time passes, it decreases
-    /// by as much, down to zero.
+    /// The sum of the jumps that moved lived time forward since opening, minus the time that passed
+    /// after them, but at least zero.
     advanced: u64,
-    /// The time since opening.
+    /// How long this session has been open.
     pub(super) up: Duration,
-    /// The last commit before this opening.
+    /// The last commit before this session.
     begun: Seq,
     /// True once the clock matched a witness, so that lived time equals the time passed.
     is_sure: bool,
-    /// The last commit when the clock was last known to be right.
+    /// The last commit at the time when the clock was last known to be right.
     right: Seq,
 }
 
@@ -116,7 +117,7 @@ impl LivedClock {
         {
             self.doubt_since(met, last);
         }
-        // If the wall clock lags behind lived time, so do the Seqs of commits.
+        // If the wall clock is behind lived time, so are the Seqs of commits.
         self.record_certainty(
             self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived,
             last,
@@ -139,8 +140,8 @@ impl LivedClock {
         }
     }
 
-    /// True if the clock matches an era from before this opening, and so shows how much time has
-    /// passed since.
+    /// True if the clock matches an era from before this opening. The clock then shows how much
+    /// time has passed since that era was last used.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
         let fits = |era: &Era| {
             let lived = lived_at(era, wall);
@@ -153,9 +154,9 @@ impl LivedClock {
         goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
     }
 
-    /// Returns lived time according to the era that matches `wall`, and the lived time at which the
-    /// clock was last in that era before this opening. If no era matches, a new era begins. In this
-    /// case, or if the era is not believed, returns `expected`.
+    /// Returns lived time by the era that matches `wall`, and the lived time at which an earlier
+    /// session last used this era. Returns `expected` if no era matches, in which case a new era
+    /// begins, or if the matching era is not trusted.
     fn by_era(&mut self, wall: u64, expected: u64) -> (u64, Option<u64>) {
         let is_near = wall.abs_diff(expected) <= JUMP_MAX;
         if self.time.eras.is_empty() && is_near && self.may_advance(wall.saturating_sub(expected)) {
@@ -199,8 +200,8 @@ impl LivedClock {
         near.min_by_key(|(at, lived)| (*lived, *at))
     }
 
-    /// True if a jump of `by` ticks is believed in addition to earlier jumps. Their sum may exceed
-    /// the time passed by at most one day.
+    /// True if lived time may jump by `by` ticks. All jumps together may be ahead of the time
+    /// passed by at most one day.
     fn may_advance(&mut self, by: u64) -> bool {
         if !self.is_sure || by <= NOTHING {
             return true;
@@ -213,8 +214,8 @@ impl LivedClock {
         may
     }
 
-    /// Doubts the commits since `met`, after an era has moved lived time forward. The clock was
-    /// last in that era at `met`, so later commits may be as young as the present.
+    /// Adds a doubt for the commits since lived time `met`, when the clock was last in an era that
+    /// has now moved lived time forward. These commits may have been made just now.
     fn doubt_since(&mut self, met: u64, last: Seq) {
         let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
         if last > since {
@@ -222,13 +223,13 @@ impl LivedClock {
         }
     }
 
-    /// Doubts the commits after `since`, which may be as young as the present.
+    /// Adds a doubt for the commits after `since`: they may have been made just now.
     fn doubt(&mut self, since: Seq) {
         if mutant!("forget-doubts") {
             return;
         }
         let (now, doubts) = (self.time.now, &mut self.time.doubts);
-        // The new doubt covers the commits of these doubts and lasts longer, so remove them.
+        // The new doubt includes the commits of these doubts and lasts longer, so it replaces them.
         while doubts.last().is_some_and(|last| last.seq >= since) {
             doubts.pop();
         }
@@ -249,8 +250,8 @@ impl LivedClock {
         &self.time
     }
 
-    /// Records that every commit up to `published` has been made by now. Does so only if the Seq
-    /// itself does not show this and no mark was added in the last `patience` ticks.
+    /// Adds a mark: every commit up to `published` has been made by now. Adds none if the Seq
+    /// itself shows this, or if one was added in the last `patience` ticks.
     pub(super) fn mark(&mut self, published: Seq, patience: u64) {
         let (now, marks) = (self.time.now, &mut self.time.marks);
         let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
@@ -270,8 +271,7 @@ impl LivedClock {
         }
     }
 
-    /// Returns a bound such that all commits with lower Seqs had certainly been made by lived time
-    /// `lived`.
+    /// Returns a Seq. All commits with lower Seqs had certainly been made by lived time `lived`.
     pub(super) fn given_by(&self, lived: u64) -> u64 {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
@@ -300,15 +300,15 @@ fn is_same(one: &Era, other: &Era) -> bool {
     one.lived.wrapping_sub(one.wall) == other.lived.wrapping_sub(other.wall)
 }
 
-/// Returns the last commit that certainly existed when `known` was persisted. Later commits may be
-/// younger than their Seqs suggest.
+/// Returns the last commit that certainly existed when `known` was persisted. Later commits may
+/// have been made later than their Seqs suggest.
 fn written(known: &LivedTime, shown: Shown) -> Seq {
     let marked = known.marks.last().map_or(Seq::ZERO, |mark| mark.seq);
     shown.last.min(Seq(known.now).max(marked))
 }
 
-/// Removes marks that are close to both neighbours, relative to their age at `now`. Keeps the first
-/// and the last mark.
+/// Removes each mark whose neighbours are close to each other, compared to their age at `now`.
+/// Keeps the first and the last mark.
 fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
     let mut kept = 0;
     for at in 0..marks.len() {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     impl LivedClock {
-        /// As `read`, with the last commit's Seq taken from the wall clock.
+        /// Calls `read` with a last commit that was made at the wall clock's time.
         fn look(&mut self, wall: u64, monotonic: Duration, trusts: bool) -> u64 {
             let last = self.right.0.max(wall);
             self.read(shown(wall, monotonic, last), trusts)
@@ -386,12 +386,12 @@ mod tests {
         assert_eq!(read(100 * DAY, 98 * DAY, false), 98 * DAY);
         assert_eq!(read(100 * DAY, 98 * DAY, true), 100 * DAY);
         assert_eq!(read(DAY, 100 * DAY, false), 100 * DAY);
-        // The clock is less than a day behind, so lived time does not decrease.
+        // The clock is behind lived time, but by less than a day, so lived time does not decrease.
         assert_eq!(read(100 * DAY, 100 * DAY + 9, false), 100 * DAY + 9);
     }
 
-    /// Each session begins with the clock reset to the same year, before it is set. Hours pass
-    /// between sessions.
+    /// In each session the clock starts at the same wrong year and is then set. Hours pass between
+    /// sessions.
     #[test]
     fn trap_56_a_clock_set_late_at_each_boot_is_eventually_trusted() {
         let mut known = LivedTime::default();
@@ -408,7 +408,7 @@ mod tests {
             assert!(lived >= before);
             if opening > 1 {
                 assert!(lived.abs_diff(DAY + opening * DAY / 4) <= DAY / 100, "{opening}: {lived}");
-                // Commits made before the clock was set may be as young as the present.
+                // Commits made before the clock was set may have been made just now.
                 assert!(clock.given_by(lived - 1) <= written && written <= last, "{opening}");
                 assert_eq!(clock.time().doubts.last().map(|doubt| doubt.lived), Some(lived));
             }
@@ -443,7 +443,8 @@ mod tests {
         assert!(lost <= all / 20, "{lost} days of {all} are lost");
     }
 
-    /// The right clock jumps to the values of an earlier wrong clock, and returns.
+    /// The wall clock is right, jumps into an era of an earlier wrong clock, and returns. Lived
+    /// time does not jump.
     #[test]
     fn trap_56_a_wrong_clock_that_matches_an_era_by_chance_advances_no_time() {
         let right = 400 * YEAR;
@@ -455,7 +456,8 @@ mod tests {
         let mut second = LivedClock::new(shown(right + DAY / 8, Duration::ZERO, 0), known, false);
         let before = second.time().now;
         assert_eq!(before, right + DAY / 8);
-        // The clock is half a day ahead of the earlier wrong clock.
+        // The clock jumps ahead by 40 years, to within a day of what the earlier wrong clock would
+        // show.
         for (second_of, wall) in
             [(1, right + 40 * YEAR + DAY / 2), (2, right + 40 * YEAR + DAY / 2)]
         {
@@ -466,8 +468,8 @@ mod tests {
         assert_eq!(second.look(back, Duration::from_secs(3), false), back);
     }
 
-    /// Each session begins with the clock reset to the same year. Seqs ahead of every clock do not
-    /// prove that the clock was in that year before.
+    /// In each session the clock starts at the same wrong year. Seqs that are ahead of every clock
+    /// do not prove that an earlier session was in that year.
     #[test]
     fn trap_56_a_clock_that_restarts_at_each_boot_advances_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -480,7 +482,7 @@ mod tests {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
             clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
             clock.mark(Seq(last + 1), 1);
-            // Persist lived time as it was at opening, and the rest of the state as it is now.
+            // Persist marks and eras as they are now, but lived time as it was at the opening.
             known = LivedTime { now: known.now, ..clock.time().clone() };
         }
         let now = right + DAY / 4;
@@ -490,8 +492,8 @@ mod tests {
         assert!(clock.given_by(now - 1) <= ahead + 1, "all that came since may be as young");
     }
 
-    /// The persisted lived time is older than the last commits, which were made under a right
-    /// clock. In the next session the clock is wrong.
+    /// The last commits were made under a right clock, after lived time was last persisted. In the
+    /// next session the clock is wrong.
     #[test]
     fn trap_56_commits_after_the_last_clock_record_may_be_newer_than_it() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -499,7 +501,7 @@ mod tests {
         first.read(shown(right, Duration::ZERO, ahead), false);
         first.mark(Seq(ahead), 1);
         let known = first.time().clone();
-        // An hour of commits, then a power cut.
+        // After an hour of further commits the power fails.
         let mut second = LivedClock::new(shown(DAY, Duration::ZERO, ahead + 3_600), known, false);
         assert_eq!(second.time().unsure, Some(Seq(ahead)));
         second.read(shown(DAY, Duration::from_secs(1), ahead + 3_600), false);
@@ -578,8 +580,8 @@ mod tests {
                 if given < ahead {
                     continue;
                 }
-                // Marks are a hundredth of a day apart. All commits below `given`, and few others,
-                // were made by lived time `now - age`.
+                // Marks are a hundredth of a day apart. All commits below `given` were made by
+                // lived time `now - age`. Few commits at or above `given` were made by then.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");

@@ -1,6 +1,6 @@
 //! The tables with a time to live, and the clock by which their rows expire.
 //!
-//! Not here: advancing their range tombstones (`ttl`).
+//! `ttl` advances the range tombstones of these tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Retained {
     pub(super) gate: Arc<Gate>,
     /// The time to live, in ticks.
     pub(super) ttl: u64,
-    /// The bound of its range tombstone, as set since opening.
+    /// The bound of the table's range tombstone, as far as this session has advanced it.
     pub(super) below: u64,
 }
 
@@ -40,8 +40,9 @@ impl Ttl {
         Self(Mutex::new(TtlState { clock, tables: BTreeMap::new() }))
     }
 
-    /// Returns the state to persist with the log that an opening begins; `None` if no rows expire
-    /// or the state equals `known`.
+    /// Returns the clock's state, to be persisted with the log that an opening begins. Returns
+    /// `None` if no clock was persisted before, or if `known` already says since when Seqs are
+    /// unreliable.
     pub(in crate::lsm) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
         let state = self.0.lock();
         let time = state.clock.time();

@@ -1,12 +1,13 @@
-//! Retention for the change feed: logs that recovery no longer needs, and records of imports.
+//! Decides which logs and which records of imports are retained for the change feed although
+//! recovery no longer needs them.
 //!
 //! Invariants
 //! * The retained logs are the newest part of the history, without a gap: when a log is removed, so
 //!   are all older ones.
-//! * The manifest names each retained log, and the file is deleted only after an edit that removes
-//!   the name is durable.
+//! * The manifest names each retained log. Its file is deleted only after an edit that removes the
+//!   name is durable.
 //!
-//! Not here: reading the logs (`change_log`), how much is kept (`options`).
+//! `change_log` reads the logs; `options` sets how much is retained.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ use crate::lsm::read::log_files::LogFiles;
 
 impl Maintenance {
     /// Returns the part of a flush's edit that decides which logs are retained for the change feed.
-    /// Candidates are the logs retained so far and `logs`, which recovery no longer needs. Their
-    /// commits are at or below `flushed`.
+    /// Candidates are the logs retained so far, and `logs`, which recovery no longer needs. All
+    /// commits in them are at or below `flushed`.
     pub(in crate::lsm) fn history(
         &self,
         version: &Version,
@@ -57,8 +58,8 @@ impl Maintenance {
         edit
     }
 
-    /// Removes retained logs that are no longer to be kept. Flushes normally do this, but near the
-    /// limit on disk use a flush may be impossible. Returns true if any was removed.
+    /// Removes retained logs that exceed the bounds. Flushes normally do this, but near the limit
+    /// on disk use a flush may be impossible. Returns true if any log was removed.
     pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
         if self.reader().view.load().version.kept_logs.is_empty() {
             return Ok(false);
@@ -77,12 +78,12 @@ impl Maintenance {
     }
 
     /// Returns the imports that no reader of the change feed needs any more. Let K be the oldest
-    /// log that `edit` keeps, and P the log before K. These are the imports whose Seq is at or
-    /// below the last Seq before K, except those made while P was the active log.
+    /// log that remains after `edit`, and P the log before K. An import is returned if its Seq is
+    /// at or below the last Seq before K, unless it was made while P was the active log.
     ///
-    /// Log positions alone do not decide this: a reader that has read a removed log to its end
-    /// continues with the next log without noticing the removal, and still needs the imports made
-    /// after the last commit of that log.
+    /// The oldest remaining log alone does not decide this. A reader that has read a removed log to
+    /// its end continues with the next log without noticing the removal, and still needs the
+    /// imports made after the last commit of that log.
     fn imports_before(
         &self,
         version: &Version,
@@ -99,7 +100,7 @@ impl Maintenance {
         let oldest = kept.chain(others).next();
         let (env, lens) = (self.env(), None);
         let files = LogFiles { fs: &*env.fs, dir: &env.dir, logs: &[], lens };
-        // If the log is still empty or cannot be read, a later flush decides.
+        // If K is still empty or cannot be read, a later flush removes the imports.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
         let Some((open, _, begins)) = first else { return Vec::new() };
         let before = open.predecessor.map(|log| log.number);
@@ -116,8 +117,8 @@ impl Maintenance {
         KeptLog { log, bytes, last }
     }
 
-    /// True if the newest logs, with `bytes` bytes in total, may be retained. The oldest of them
-    /// ends at `last`.
+    /// True if the newest logs may be retained. Together they have `bytes` bytes, and the last
+    /// commit in the oldest of them is `last`.
     fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
         let options = &self.env().options;
         let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env().clock.now();

@@ -1,12 +1,13 @@
-//! Reads non-overlapping files one after the other, as one source of a merge, and skips blocks that
-//! need not be read for a filter (`query` evaluates zones).
+//! Reads non-overlapping files one after the other, as one source of a merge. Skips blocks and
+//! files that a filter does not need (`query` evaluates the filter on zones).
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;
 //! * a block is skipped only if none of its rows can match, no older source has a key in its span,
-//!   and no version of its last key is in the next block. Otherwise a hidden row might reappear;
-//! * rows are counted without reading their block only if all of them match and are visible, and
-//!   neither a key of another source nor a bound of the scan is in the block's span.
+//!   and the next block has no version of its last key. Otherwise a row hidden by the block might
+//!   reappear;
+//! * the rows of a block are counted without reading it only if all of them match and are visible,
+//!   and neither a key of another source nor a bound of the scan is in the block's span.
 
 use std::sync::Arc;
 
@@ -31,41 +32,42 @@ pub(in crate::lsm) struct ConcatIter {
     iter: Option<SstIter>,
     fill_cache: bool,
     zones: Option<Box<PageMatch>>,
-    /// The counts for the files before the current one.
+    /// The files and blocks read or skipped before the current file.
     counts: ReadCounts,
 }
 
-/// How many files and blocks a scan has read or skipped.
+/// The numbers of files and blocks that a scan has read and skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadCounts {
     pub(crate) files: u64,
     pub(crate) blocks: u64,
-    /// Skipped files and blocks. A block is skipped if no row in it can match, or if only the
-    /// number of matching rows is requested.
+    /// Files and blocks that were not read. A block need not be read if none of its rows can match,
+    /// or if only the number of matching rows is requested and the zones show it.
     pub(crate) files_skipped: u64,
     pub(crate) blocks_skipped: u64,
 }
 
-/// The position of the other sources, and the bounds of a scan.
+/// The current keys of the other sources of a merge, and the bounds of a scan.
 pub(in crate::lsm) struct Around<'k> {
-    /// The least current key of the newer sources.
+    /// The least current key of all newer sources.
     pub(in crate::lsm) newer: Option<&'k [u8]>,
-    /// The least current key of the older sources.
+    /// The least current key of all older sources.
     pub(in crate::lsm) older: Option<&'k [u8]>,
     /// The end of the scan.
     pub(in crate::lsm) high: Option<&'k [u8]>,
     pub(in crate::lsm) at: Seq,
-    /// From the current key to `floor_end`, entries below this Seq are hidden.
+    /// Entries below this Seq are hidden if their keys are between the current key and `floor_end`.
     pub(in crate::lsm) below: Seq,
     pub(in crate::lsm) floor_end: Option<&'k [u8]>,
 }
 
-/// A page of the current file's zones with the filter's result. Bit i is for block i of the page.
+/// The filter's result for one page of the current file's zones. Bit i is for block i of the page.
 struct PageMatch {
     number: usize,
     /// Blocks that have no matching row, and whose last key has no versions in the next block.
     skippable: u64,
-    /// Blocks in which each entry is a matching visible row with its own key.
+    /// Blocks in which every entry is a visible, matching row, and no two entries have the same
+    /// key.
     countable: u64,
     entries: [u32; ZONE_BLOCKS],
 }
@@ -100,7 +102,7 @@ impl ConcatIter {
         self.iter.as_ref().map_or(Seq::ZERO, SstIter::seq)
     }
 
-    /// Returns the Seq of the oldest entry in the file being read.
+    /// Returns the least Seq in the file being read.
     pub(in crate::lsm) fn seq_min(&self) -> Seq {
         self.files.get(self.at).map_or(Seq::ZERO, |file| file.file.meta.seq_min)
     }
@@ -250,7 +252,7 @@ impl ConcatIter {
         self.leave_file();
         while let Some(file) = self.files.get(self.at) {
             let sst = match env.open_sst(&file.file) {
-                // The file cannot be opened, but it has no key at or above `low`.
+                // The file cannot be opened. Skip it if it has no key at or above `low`.
                 Err(_) if *file.file.meta.key_max < *low => {
                     self.at += 1;
                     continue;
@@ -285,9 +287,9 @@ impl ConcatIter {
         self.files.get(self.at).and_then(|file| file.clip.high.as_deref())
     }
 
-    /// Skips files without a matching row, if no older source is left. A skipped entry could then
-    /// hide only entries of its own source, and these are skipped too, because all versions of a
-    /// key are in one file.
+    /// Skips files without a matching row. Does so only if no older source is left: then an entry
+    /// of a skipped file could hide only entries of this source. These are skipped with it, because
+    /// all versions of a key are in one file.
     fn skip_files(
         &mut self,
         env: &Env,
@@ -311,7 +313,8 @@ impl ConcatIter {
             self.counts.blocks_skipped += sst.block_count() as u64;
             self.at += 1;
         }
-        // Read the next file anyway, so that a reader can check its time budget.
+        // Read the next file even if it has no matching row, so that the caller can check its time
+        // budget.
         Ok(())
     }
 
@@ -345,8 +348,8 @@ impl ConcatIter {
         Ok(None)
     }
 
-    /// Evaluates the filter on page `number` of the zones, which describes 64 blocks from block 64
-    /// × `number` on. Returns false if the blocks must be read.
+    /// Evaluates the filter on page `number` of the zones, which describes blocks 64 × `number` to
+    /// 64 × `number` + 63. Returns false if there is no result, so the blocks must be read.
     fn match_page(
         &mut self,
         sst: &Sst,
@@ -357,7 +360,7 @@ impl ConcatIter {
         if self.zones.as_ref().is_some_and(|zones| zones.number == number) {
             return Ok(true);
         }
-        // If the scan ends before this page, its zones are not needed.
+        // If the scan ends before this page, do not read the page.
         let before = (number * ZONE_BLOCKS).saturating_sub(1);
         if let Some(high) = around.high
             && !sst.ends_before(before, high)?
@@ -373,7 +376,8 @@ impl ConcatIter {
         Ok(self.zones.is_some())
     }
 
-    /// Returns the number of matching rows in the block if it need not be read, otherwise `None`.
+    /// Returns the number of matching rows in the block if this is known without reading the block.
+    /// Otherwise returns `None`.
     fn unread_rows(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Option<u64>> {
         let Some(page) = &self.zones else { return Ok(None) };
         let bit = block % ZONE_BLOCKS;

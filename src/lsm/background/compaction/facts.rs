@@ -1,5 +1,5 @@
-//! Answers the questions of the compaction picker about files. For a whole file the answer is read
-//! from the manifest, for a part of a file from the file's index and zones.
+//! Implements [`Facts`], through which the compaction picker learns about files. Data about a whole
+//! file comes from the manifest, data about a part of a file from its index and zones.
 //!
 //! If a file cannot be read, the answer describes the whole file, and the job that later reads the
 //! file reports the error.
@@ -39,8 +39,8 @@ const RANGE_TOMBSTONES_MAX: usize = 64;
 /// bytes.
 const HIDDEN_PART: u64 = 4;
 
-/// To estimate how many entries of young files hide an entry of the run, this many of their keys
-/// are looked up in the run. That is enough to distinguish 10 % from 90 %.
+/// The number of keys of young files that are looked up in the run, to estimate how many entries of
+/// the young files hide an entry of the run. Eight are enough to distinguish 10 % from 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
@@ -77,8 +77,9 @@ impl<'e> FileFacts<'e> {
         self.horizon.oldest()
     }
 
-    /// Returns sample keys of the part of a file that `reference` uses. Of [`HIDDEN_SAMPLES`]
-    /// evenly spread places, takes the key at every `each`-th one, starting with place `first`.
+    /// Returns sample keys of the part of a file that `reference` uses. The part is divided at
+    /// [`HIDDEN_SAMPLES`] evenly spread places. The key at place `first` and at every `each`-th
+    /// place after it is a sample.
     fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
@@ -111,7 +112,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // Delay the merge until the frozen memtable is flushed, so that its data is merged too.
+            // Wait until the memtable that was frozen for these reads is flushed. The merge then
+            // includes its data.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
         }
@@ -121,8 +123,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let each = young.len().clamp(1, HIDDEN_SAMPLES);
         let (mut asked, mut found) = (0, 0);
         for (at, reference) in young.iter().enumerate() {
-            // Sample each young file at different places, so that all samples together cover the
-            // span.
+            // Start at a different place in each young file, so that all samples together cover the
+            // key span.
             for key in self.keys_of(reference, at, each) {
                 asked += 1;
                 found += u64::from(self.holds(run, &key));
@@ -144,8 +146,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
             self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
         };
         if is_sized && !is_whole {
-            // For a few rows, the size recorded when the file was written is more precise than the
-            // index.
+            // For a part of a few rows, the size that the reference recorded at the flush or merge
+            // is more precise than an estimate from the index.
             part.bytes = reference.bytes;
             part.entries = share(meta.entries, reference.bytes, meta.bytes);
         }

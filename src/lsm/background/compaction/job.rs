@@ -1,13 +1,13 @@
-//! Runs the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps. A job merges
-//! files of a range, which has a run (files without overlap) and newer young files over it.
+//! Runs the compaction jobs that the picker chose; [`Maintenance::compact_one`] lists the steps. A
+//! job merges files of one range: files of its run (which do not overlap) and young (newer) files.
 //!
 //! Invariants
-//! * A tombstone is dropped only if no source of the range older than the inputs can hold its key.
+//! * A tombstone is dropped only if no file of the range older than the inputs can hold its key.
 //! * Ranges that share output files (a *stretch*) merge all their files into their runs. Otherwise
-//!   the Seqs of an output would enclose the Seqs of files that stay.
+//!   the Seqs of a shared output could overlap the Seqs of files that were not merged.
 //! * A damaged input is quarantined: it stays in place, jobs avoid it, and other work continues.
 //!
-//! Not here: choosing the job (`picker`) and the range (`order`), building the edit (`exchange`).
+//! `picker` chooses the job, `order` the range; `exchange` builds the edit.
 
 mod exchange;
 #[cfg(all(test, loom))]
@@ -43,14 +43,15 @@ use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
-/// The size in bytes below which a range is small, so that it is merged whole and shares files with
-/// its neighbours. Equals the size at which a flush begins a new file at the next range.
+/// A range with fewer bytes than this is small. It is merged whole and shares files with its
+/// neighbours. Equals `BOUNDARY_BYTES`, the size after which a flush starts a new file at the next
+/// range.
 const SMALL_RANGE_BYTES: u64 = 1 << 20;
 /// The most ranges in a stretch, so that its edit stays far below the size limit of a record.
 const STRETCH_RANGES: usize = 4_096;
-/// The most bytes of keys in the clips that the edit of a stretch contains.
+/// The maximum total bytes of the bounds of clips in the edit of a stretch.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
-/// The most overlapping files that a range may have without slowing reads too much.
+/// The maximum number of overlapping files in a range. More would slow reads too much.
 const SOURCES_MAX: usize = 8;
 /// A range without writes for this time is *at rest*.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
@@ -198,7 +199,8 @@ impl Maintenance {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // Never lower `from`: if a flush has added a file, the cut may be below it.
+                    // Only raise `from`. If a flush has added a file in the meantime, the new cut
+                    // may be below it.
                     if **from < **below {
                         from.clone_from(below);
                     }
@@ -282,8 +284,8 @@ impl Maintenance {
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, (&young, Seq::MAX), &[]);
-            // Keep the picked job if the merge would be cut at a key, because the files that were
-            // picked might then be left out.
+            // If the whole merge were cut at a key, the files that were picked could be left out of
+            // it. Keep the picked job then.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };
             }
@@ -320,8 +322,8 @@ impl Maintenance {
             {
                 break;
             }
-            // Ignore a higher read load: a job that is due only because of the load can wait
-            // longer.
+            // Ignore a higher read load. A job that is due only because of the load need not run in
+            // this stretch.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -385,7 +387,8 @@ impl Maintenance {
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
-            // A young file cut in two would be two sources, so its size is not limited.
+            // Two young files would be two sources for reads, so the size of a young output is not
+            // limited.
             Placement::Young => (u64::MAX, Codec::None),
         };
         // The boundaries matter only if several ranges share the outputs.
@@ -452,8 +455,8 @@ pub(crate) struct Compaction {
     files: Vec<NewFile>,
 }
 
-/// Runs a job in two steps, for simulations. Between them anything may happen except another job of
-/// the same range.
+/// Runs a job in two steps, for simulations. Between the two steps any other operation may run,
+/// except another job of the same range.
 #[cfg(feature = "sim")]
 impl Maintenance {
     /// Picks and claims the most urgent job and writes its outputs.

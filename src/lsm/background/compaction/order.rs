@@ -1,8 +1,9 @@
-//! Orders jobs of different ranges, and caches which ranges need none. Pure.
+//! Decides which range's job runs first, and caches the urgency of each range. Does no I/O.
 //!
 //! Invariants
-//! * A cached result is valid for one state of the range. It expires when a limit passes a Seq of
-//!   the range's files, or when a higher read load makes a delayed job due.
+//! * A cached result is valid for one state of the range. It expires when a limit on Seqs (such as
+//!   the age at which tombstones are old) passes the newest Seq of a file, or when a higher read
+//!   load makes a delayed job due.
 //! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
 //!   the reuse of the range's address.
 
@@ -99,7 +100,8 @@ impl Ranking {
         self.known.insert(range.id, known);
     }
 
-    /// Discards results of removed ranges if the cache has grown too large.
+    /// Discards results of removed ranges if the cache has many more results than the `count`
+    /// ranges that exist.
     pub(crate) fn forget(&mut self, count: usize, is_there: impl Fn(RangeId) -> bool) {
         if self.known.len() > 2 * count + 16 {
             self.known.retain(|id, _| is_there(*id));
@@ -107,8 +109,8 @@ impl Ranking {
     }
 }
 
-/// True if a limit has passed the newest commit of a file, so that a job may be due, or if the
-/// newest range tombstone has changed.
+/// True if a limit has passed the newest commit of a file since `before`, so that a job may be due,
+/// or if the newest range tombstone has changed.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
@@ -149,7 +151,7 @@ mod tests {
         ];
         let urgencies = reasons.map(|reason| urgency(&job(reason, 3, 100 << 20), 9, 0));
         assert!(urgencies.is_sorted_by(|a, b| a > b), "{urgencies:?}");
-        // A due job precedes a merge that gains much in a heavily read range.
+        // An old tombstone precedes even a merge that gains much in a heavily read range.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
     }

@@ -5,9 +5,9 @@
 //! * A job's output is older or newer, as a whole, than every file that it overlaps.
 //! * A merge into the run includes all older data that it overlaps, so that it may drop tombstones.
 //! * A job is cut at a user key, as clips are, so that all versions of a key are on one side.
-//! * A job is picked for tombstones only if all readers see them, so that it drops them.
+//! * A job is picked because of tombstones only if it can drop them: all readers see them.
 //!
-//! Not here: running a job (`job`), choosing the range (`order`), facts about real files (`facts`).
+//! `job` runs the job, `order` chooses the range, and `facts` reads the facts from real files.
 
 mod candidate;
 mod cut;
@@ -21,30 +21,31 @@ use super::plan::{Facts, Job, Limits, Part, Reason};
 use crate::lsm::read::load_sampling::Readers;
 use candidate::{Candidate, Picker};
 
-/// The least number of young files that merge into the run, unless a limit on the number of files
-/// forces a merge. In a small range each young file soon has half the bytes of the run, so merging
-/// each one would rewrite the range every time. The test `simulated_write_amplification_is_bounded`
-/// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. With 1 here and 4 as `MERGE_WIDTH`,
-/// merges write 1/7 more for 40 or 100 memtables and 1/5 more for 10.
+/// The minimum number of young files in a merge into the run, unless a limit on the number of files
+/// forces the merge. In a small range each young file soon has half the bytes of the run, so
+/// merging each one would rewrite the range every time. The test
+/// `simulated_write_amplification_is_bounded` measures this constant, `RUN_FOR_SIZE` and
+/// `MERGE_WIDTH`. If this were 1 and `MERGE_WIDTH` 4, merges would write 1/7 more bytes for data of
+/// 40 or 100 memtables, and 1/5 more for 10.
 const INTO_RUN_MIN: usize = 4;
-/// Young files merge into the run only if they overlap at most `RUN_FOR_SIZE` times their own bytes
-/// there, or `RUN_FOR_READERS` times in a merge that speeds up reads.
+/// Young files merge into the run only if the part of the run that they overlap has at most
+/// `RUN_FOR_SIZE` times their bytes, or `RUN_FOR_READERS` times for a merge that speeds up reads.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
 /// A merge that speeds up reads may read this multiple of `job_bytes_max`, which is enough for a
 /// whole range of the usual size.
 const READERS_JOBS: u64 = 2;
-/// The number of generations of young files that merge with each other.
+/// The number of generations in a merge of young files with each other. A generation is a file, or
+/// several files with interleaved Seqs (see `generations`).
 const MERGE_WIDTH: usize = 6;
 /// The least number of files in a merge by age.
 const AGE_WIDTH: usize = 3;
-/// A range of up to this many flushes is small: merging all of it is quick, and makes newly loaded
-/// data fast to read.
+/// A range is small if it is at most this many times the size of a flushed file. Merging all of it
+/// is quick, and makes newly loaded data fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// If rows have at least this average size, a merge costs more than an additional file costs
-/// readers.
+/// From this average row size on, a merge costs more than reads lose by one more file.
 const LONG_ROW_BYTES: u64 = 512;
-/// How many small neighbours in the run merge into one file.
+/// The number of small neighbouring files in the run that merge into one file.
 const SMALL_NEIGHBOURS: usize = 8;
 /// A file is dense with tombstones if at least 1/`DENSE_SHARE` of its entries are tombstones. A
 /// scan then skips many dead entries for each row that it returns.
@@ -121,7 +122,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
-/// Returns the most files that a point read may have to search, over all keys.
+/// Returns the maximum number of sources that a read of one key may have to search in `range`.
 pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
     let at = |key: &[u8]| range.young.iter().filter(|r| r.clip.contains(key)).count();
     let depth = range.young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default();
@@ -130,12 +131,12 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 
 impl Job {
     /// Returns a job that merges the young files `young`, and the run from key `from` on, into the
-    /// run. It reads at most as many bytes as a job may. Returns `None` if there is nothing to
+    /// run. It is cut if it would read more than a job may. Returns `None` if there is nothing to
     /// merge.
     ///
-    /// `newest` is the largest Seq when `young` was listed. Flushes may have added files to both
-    /// lists since then. Added files at the end of the run are left out. An added file between the
-    /// inputs is included, together with the young files that are older than it.
+    /// `newest` is the largest Seq when `young` was listed. Flushes may have added young files and
+    /// files of the run since then. Files added at the end of the run are left out. A file added
+    /// between the inputs is included, together with the young files that are older than it.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
@@ -202,10 +203,10 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     }
 
     /// True if merges of the range are delayed until a key has too many sources, so that each byte
-    /// is written fewer times. They are not delayed in small ranges, because merging these whole is
-    /// quick, nor in ranges with many young files, because reads would become slow. With short rows
-    /// they are not delayed either: an additional file costs a reader the same for any row length,
-    /// but a merge of short rows is cheap.
+    /// is written fewer times. Merges are not delayed in small ranges, because merging these whole
+    /// is quick, nor in ranges with many young files, because reads would become slow. Merges of
+    /// short rows are not delayed either: one more file costs a read the same for any row length,
+    /// but short rows are cheap to merge.
     fn waits(&self) -> bool {
         let range = self.range;
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
@@ -229,7 +230,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         }
         let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
         let is_due = readers == Readers::Served || self.is_part(&candidate, RUN_FOR_READERS);
-        // Run it as one job. If it were cut, a flush between the two parts would start it over.
+        // Never cut this merge: a flush between its two parts would make it due again from the
+        // start.
         let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
         let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
@@ -247,8 +249,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return self.rewrite(reference, Reason::RangeTombstone);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
-        // A merge would keep tombstones that some reader may not see yet, and would be picked again
-        // and again.
+        // Use only tombstones that all readers see. A merge would keep the others, and would be
+        // picked again and again.
         let droppable = || {
             let parts = parts().filter(|(r, _)| is_sound(r));
             parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
@@ -299,7 +301,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
-                // Merge the small files only into one file, and without young files.
+                // The merge must produce one file and must not include young files.
                 let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
                 let is_meant = candidate.young.is_empty() && becomes_one;
                 return is_meant.then(|| self.job(&candidate, Reason::Small));

@@ -2,7 +2,7 @@
 //! a range are its run, one sequence of files without overlap, and newer young files, which may
 //! overlap the run and each other.
 //!
-//! Not here: picking the job (`picker`), facts about real files (`facts`).
+//! `picker` picks the job; `facts` reads the facts from real files.
 
 use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
@@ -15,13 +15,14 @@ use crate::lsm::read::load_sampling::Readers;
 /// Bounds on the shape of a range's files and on jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most files, including one of the run, in which a read may have to search for a key.
+    /// The maximum number of sources (the run, and young files) that a read of one key may have to
+    /// search.
     pub(crate) sources_max: usize,
     /// Files of the run below this size are eventually merged with their neighbours.
     pub(crate) run_file_bytes_min: u64,
     /// The size at which a job begins its next output file.
     pub(crate) run_file_bytes_max: u64,
-    /// The most bytes that a job may read, if its inputs can be cut.
+    /// The maximum number of bytes that a job reads, unless its inputs cannot be cut at a key.
     pub(crate) job_bytes_max: u64,
     /// Tombstones are old once all commits of their file are at or below this Seq; merges then drop
     /// them where possible. Zero: no tombstone is old.
@@ -35,7 +36,8 @@ pub(crate) struct Limits {
     /// A run is at rest if its newest commit is at or below this Seq and no young file overlaps it.
     /// Zero: no run is at rest.
     pub(crate) rests_below: Seq,
-    /// If not zero, files are merged only with neighbours in age, up to this size in bytes.
+    /// If not zero, the table is under FIFO eviction: files are merged only with neighbours in age,
+    /// and only into files of at most this size in bytes.
     pub(crate) window_bytes: u64,
 }
 
@@ -55,20 +57,20 @@ pub(crate) struct Job {
     pub(crate) bytes: u64,
 }
 
-/// Why a job is worth its cost.
+/// Why a job is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// The files overlap no other file, so they join the run by an edit.
+    /// The files overlap no other file, so an edit adds them to the run without rewriting them.
     Clear,
-    /// A key has more sources than the limit, which slows reads.
+    /// Reads of some key must search more sources than the limit.
     Sources,
     /// A file contains entries that a range tombstone hides.
     RangeTombstone,
-    /// Tombstones are old.
+    /// A file has tombstones older than the limit.
     Age,
     /// A file is dense with tombstones.
     Tombstones,
-    /// Young files are large enough, compared to the run or to each other.
+    /// Young files have enough bytes compared to the run, or similar sizes.
     Size,
     /// Searching several files has cost readers as much as the merge costs.
     Reads,
@@ -86,7 +88,8 @@ pub(crate) trait Facts<F: RangeFile> {
     /// Returns the read load of the range.
     fn readers(&self, range: &Range<F>) -> Readers;
 
-    /// Returns how many of 1,000 entries of the young files hide an entry of the run.
+    /// Returns how many of 1,000 entries of the young files hide an entry of the run. This is an
+    /// estimate.
     fn hidden(&self, young: &[&Reference<F>], run: &[Reference<F>]) -> u64;
 
     /// True for a file that cannot be read completely. No job may use it as input.
@@ -98,7 +101,7 @@ pub(crate) trait Facts<F: RangeFile> {
     /// Returns a key inside the clip below which the part has about `bytes` bytes.
     fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;
 
-    /// Returns a key above all tombstones inside the clip, if known.
+    /// Returns a key such that all tombstones inside the clip are below it, if such a key is known.
     fn tombstones_end(&self, reference: &Reference<F>) -> Option<Box<[u8]>>;
 
     /// True if range tombstones hide enough entries of the part that a merge should drop them.
@@ -109,7 +112,7 @@ pub(crate) trait Facts<F: RangeFile> {
 }
 
 impl Job {
-    /// True if the job reads and writes nothing.
+    /// True if the job only changes references, and neither reads nor writes files.
     pub(crate) fn is_join(&self) -> bool {
         self.reason == Reason::Clear
     }

@@ -1,5 +1,5 @@
-//! Tests which references a flush creates if ranges were split, merged or missing, and the length
-//! of its edit.
+//! Tests the references that a flush creates after ranges were split, merged or removed, and the
+//! length of the flush's edit.
 
 use super::*;
 use crate::codec::HashSeed;
@@ -13,7 +13,7 @@ fn key(table: u32, pk: &str) -> Vec<u8> {
     user_key(TableId(table), pk, "r")
 }
 
-/// Returns a file of parts, each given by its first key, last key and bytes.
+/// Returns a file with these parts. A part is given by its first key, its last key and its bytes.
 fn file(number: u64, parts: &[(&[u8], &[u8], u64)]) -> NewFile {
     let part = |(low, high, bytes): &(&[u8], &[u8], u64)| Part {
         low: (*low).into(),
@@ -72,8 +72,8 @@ fn placed(version: &Version, files: &[NewFile]) -> VersionEdit {
     edit
 }
 
-/// Checks range, file, bytes and clip of each reference, and that the next version has all keys of
-/// `files`.
+/// Checks the range, file, bytes and clip of each reference that a flush of `files` creates. Also
+/// checks that the references of the next version cover all keys of `files`.
 fn check(version: &Version, files: &[NewFile], expected: &[&str]) {
     let edit = placed(version, files);
     let text = |r: &ReferenceMeta| {
@@ -107,8 +107,8 @@ fn each_range_references_its_part_clipped() {
 #[test]
 fn trap_20_a_flush_is_placed_in_ranges_split_or_merged_meanwhile() {
     let (a, b, c, d) = (key(1, "a"), key(1, "b"), key(1, "c"), key(1, "d"));
-    // The range was split at b and at c during the flush, so three ranges reference the part from a
-    // to d.
+    // The range was split at b and c during the flush. So the part from a to d gets references from
+    // three ranges.
     check(
         &version(&[&a, &b, &c]),
         &[file(9, &[(&a, &d, 900)])],

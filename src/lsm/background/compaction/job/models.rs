@@ -1,9 +1,9 @@
-//! Loom model of two jobs with a common input and a flush, in every order: no file is lost and no
-//! row is duplicated.
+//! Loom model of two jobs that share an input, and of a concurrent flush, in every order. No file
+//! is lost and no row is duplicated.
 //!
 //! Versions and the exchange are production code; a lock around a version replaces the manifest.
 //! The engine never runs two jobs of a range at once (`MaintenanceState::claim`); this model shows
-//! that even then nothing would be lost.
+//! that nothing would be lost even if it did.
 
 use loom::thread;
 

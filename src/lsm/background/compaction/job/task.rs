@@ -1,4 +1,4 @@
-//! A job of one range, and the files that it reads.
+//! A compaction job together with its range, and the files that it reads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::manifest::{FileRange, FileReference};
 use super::super::plan::Job;
 use crate::lsm::background::new_file::share;
 
-/// A job of one range.
+/// A job and the range, in the version from which the job was picked.
 pub(in crate::lsm) struct Task {
     pub(super) range: Arc<FileRange>,
     pub(super) job: Job,

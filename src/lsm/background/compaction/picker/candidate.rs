@@ -87,8 +87,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Returns sets of overlapping young files that are neighbours in age. Each set, a window,
-    /// consists of as many generations as one of `widths`.
+    /// Returns windows: sets of overlapping young files that are neighbours in age. The number of
+    /// generations in each window is in `widths`.
     pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -189,7 +189,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         bytes * 2 >= u128::from(overlapped)
     }
 
-    /// True if no generation has more than half of the bytes.
+    /// True if no generation has more than half of the candidate's bytes.
     pub(super) fn is_similar(&self, candidate: &Candidate) -> bool {
         let generations = self.generations(&candidate.young);
         let bytes_of = |generation: usize| -> u64 {
@@ -205,10 +205,10 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// Returns the cost of the candidate in a range whose merges are put off until a key has as
+    /// Returns the cost of the candidate in a range whose merges are delayed until a key has as
     /// many sources as the limit: its bytes divided by the square of the number of removed sources,
     /// scaled. The square favours merges that remove more sources, because the limit is then
-    /// reached later. By the cost per source alone, the newest file would merge with the next one
+    /// reached later. If the cost per source decided alone, the two newest files would be merged
     /// again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);

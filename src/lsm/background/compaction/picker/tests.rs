@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// Implements methods of [`Facts`] that do not matter in a test.
+/// Implements methods of [`Facts`] that the test does not need.
 macro_rules! unasked {
     (@readers) => {
         fn readers(&self, _: &Range<File>) -> Readers {
@@ -133,7 +133,7 @@ impl Facts<File> for Exact {
     }
 }
 
-/// Facts computed from the files, of which the given ones are damaged.
+/// Facts computed from the files. The files with these numbers are damaged.
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
@@ -376,7 +376,7 @@ fn files_without_readers_are_merged_less_often() {
     for (flushes, most) in [(8, 1.7), (40, 2.7), (47, 2.6), (60, 2.9), (100, 3.0), (200, 4.7)] {
         let tree = unread(flushes, true);
         check(&format!("{flushes} unread memtables"), &tree, most);
-        // While the range was small, it was merged whole.
+        // The range was merged whole while it was small, so the first data is in the run.
         assert!(!tree.range.run.is_empty() || flushes < 4);
     }
 }
@@ -398,7 +398,7 @@ fn a_new_reader_causes_delayed_merges() {
     assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
 }
 
-/// Flushes memtables of new keys in random order, with a constant read load.
+/// Flushes memtables of new keys in random order, while the read load stays the same.
 fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
     let mut tree = Tree::new();
     tree.readers = readers;
@@ -437,8 +437,8 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.check_reads();
 }
 
-/// Returns a number below `count`. The numbers have roughly a Zipf distribution with exponent 1,
-/// and frequent ones are scattered.
+/// Returns a number below `count`. The numbers have roughly a Zipf distribution with exponent 1.
+/// The frequent numbers are scattered over the whole range.
 fn zipf(rng: &mut Rng, count: u32) -> u32 {
     let log = (f64::from(count)).ln() * (rng.below(1 << 30) as f64 / f64::from(1 << 30));
     (log.exp() as u32 * 2_654_435) % count
@@ -461,7 +461,7 @@ fn check(name: &str, tree: &Tree, limit: f64) {
 
 #[test]
 fn simulated_write_amplification_is_bounded() {
-    // The limit of 1.2 does not include the write to the log.
+    // The write amplification of 1.2 does not include writes to the log.
     check("ascending", &simulate(400, |_, i| i), 1.2);
     check("descending", &simulate(400, |_, i| u32::MAX / 64 - i), 1.2);
     check("uniform, 10 memtables", &simulate(400, |rng, _| rng.below(1_000) as u32), 5.0);
@@ -542,8 +542,8 @@ fn files_without_overlap_join_before_others_merge() {
 fn trap_14_a_merge_into_the_run_includes_older_overlapping_files() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
-    // The large newer file would be worth a merge by itself, but the older file overlaps the same
-    // file of the run.
+    // A merge of the large newer files would be worth its cost, but it would have to include the
+    // older file 2, which overlaps the same file of the run.
     young(&mut range, 2, (10, 12), &[39]);
     for number in 3..6 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
@@ -570,7 +570,7 @@ fn the_oldest_files_merge_with_neighbours_in_age_up_to_a_length() {
     let job = pick(&range, &Exact, &limits(10 * ENTRY_BYTES)).unwrap();
     assert_eq!(job.young.len(), 3);
     assert_eq!(pick(&range, &Exact, &limits(8 * ENTRY_BYTES)), None);
-    // No job begins that would not fit in the free space.
+    // Do not begin a job that does not fit in the free space.
     let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
     assert_eq!(pick(&range, &Exact, &short), None);
 }
@@ -583,7 +583,8 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
         let keys: Vec<u32> = (0..=size).map(|i| i * 10).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    // More small files are flushed, but the large file is between them in age.
+    // Two more small files are flushed. They cannot merge with the earlier ones, because the large
+    // file is between them in age.
     young(&mut range, 7, (70, 79), &[0, 10]);
     young(&mut range, 8, (80, 89), &[0, 10]);
     let sources_max = 20;
@@ -643,8 +644,8 @@ fn files_that_overlap_no_other_file_join_in_one_job() {
     assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
-/// A range with one run file for each thousand keys, and `over` young files. Each of these covers
-/// the whole range; together they have half as many bytes as the run.
+/// A range with one run file for each thousand keys, and `over` young files. Each young file covers
+/// the whole range; all of them together have half as many bytes as the run.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -669,8 +670,8 @@ fn wide(files: u32, over: u32) -> Tree {
 fn a_long_job_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
-    // A file of the run and the parts of young files over it have 1,500 entries together, so two
-    // files of the run would be too much for a job.
+    // One file of the run and the parts of young files over it have 1,500 entries, and a job may
+    // read 2,500. So the job is cut after the first file of the run.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
@@ -816,7 +817,7 @@ fn a_run_at_rest_is_rewritten_piece_by_piece() {
     let large = || Fenced(vec![1, 2, 3, 4]);
     tree.limits.rests_below = Seq(8);
     let rests = |tree: &Tree| {
-        // Facts without a range tombstone, so that only compression at rest applies.
+        // These facts report no range tombstone, so only compression at rest applies.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
             unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
