@@ -1,9 +1,9 @@
 //! Removes the unwind tables from the binary of the profile `size`, which makes it an eighth
-//! smaller. Panics abort there and unwind nothing. A panic still prints its message and source
-//! line, but no backtrace.
+//! smaller. In this profile a panic aborts without unwinding. It still prints its message and
+//! source line, but no backtrace.
 //!
-//! It does so only on Linux, where two linkers were tested. On other systems, in other profiles,
-//! and in programs that use the library, this does nothing.
+//! On systems other than Linux, in other profiles, and in programs that use the library, this
+//! script does nothing. It was tested with two linkers on Linux.
 
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,12 @@
-//! The whole engine on a real disk: import, point reads, scans, durable commits, bytes written.
+//! Measures the engine on a real disk: import, point reads, scans, durable commits, bytes written.
 //!
-//! `cargo bench --bench engine` prints the file system that it runs on and refuses one in memory.
-//! The flights are the sample of `examples/data`, or the file that `FLIGHTS` names. `-- quick`
-//! skips criterion's part. README.md has the figures of a run over the full year.
+//! `cargo bench --bench engine` prints the file system that it runs on, and refuses a file system
+//! in memory. The flights are the sample of `examples/data`, or the file that `FLIGHTS` names.
+//! `-- quick` skips criterion's part. README.md has the figures of a run over the full year.
 //!
-//! Reads are of random flights in one compacted table, warm, on one thread. Durable commits are
-//! single inserts with durability `sync`, from threads and with tickets. Bytes written are those of
-//! logs and table files, next to the bytes of keys and rows as encoded.
+//! One thread reads random flights from a compacted table whose files are in the page cache.
+//! Durable commits are single inserts with durability `sync`, from threads and with tickets. Bytes
+//! written to logs and table files are compared with those of the encoded keys and rows.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 

@@ -1,4 +1,5 @@
-//! Instruction counts of the hot paths, measured by callgrind: a busy machine does not change them.
+//! Counts the instructions of the hot paths with callgrind. A busy machine does not change the
+//! counts.
 //!
 //! `cargo bench --bench instructions` prints them next to the figures of `instructions.txt`; words
 //! after `--` select cases by name. `-- --check` fails if a case takes over 5 % more than its
@@ -24,7 +25,7 @@ use cases::{CASES, Case};
 
 /// A case fails if it exceeds its stored figure by more than this share.
 const TOLERANCE: f64 = 0.05;
-/// The argument that marks the process of a case.
+/// The first argument of a child process, which runs a single case.
 const CASE: &str = "--case";
 
 /// The contents of `instructions.txt`: the versions with which it was made, and instructions by
@@ -35,7 +36,7 @@ struct Figures {
 }
 
 fn main() -> ExitCode {
-    // Without the argument `--bench`, which cargo adds.
+    // Removes the argument `--bench`, which cargo adds.
     let mut words: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if let [flag, name] = words.as_slice()

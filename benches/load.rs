@@ -1,5 +1,5 @@
-//! The cost of counting the load of key ranges. The same work runs with and without the counting,
-//! alternately in one process.
+//! Measures the cost of counting the load of key ranges. The same work runs with and without the
+//! counting, alternately in one process.
 //!
 //! `cargo bench --bench load`. Three series of equal rounds are interleaved: counted, not counted,
 //! and not counted again. The difference of the last two series is the noise; a cost below it

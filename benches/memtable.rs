@@ -1,10 +1,10 @@
-//! The memtable compared with `crossbeam-skiplist` and a `BTreeMap` in a reader-writer lock, at
+//! Compares the memtable with `crossbeam-skiplist` and a `BTreeMap` in a reader-writer lock, at
 //! 400,000 entries.
 //!
-//! `cargo bench --bench memtable` measures each alone, with criterion. `cargo bench --bench
-//! memtable -- paired 9` measures them in turns, in nine rounds, and prints median, lowest and
-//! highest; on a busy machine only this is comparable. Two more words select contenders and cases
-//! by name.
+//! `cargo bench --bench memtable` measures each alone, with criterion.
+//! `cargo bench --bench memtable -- paired 9` measures them in turns, in nine rounds, and prints
+//! median, lowest and highest; on a busy machine only these figures are comparable. Two more words
+//! select contenders and cases by name.
 //!
 //! The memtable is fastest at point operations. A B-tree is faster at scans, and the memtable's
 //! first scan sorts all entries that are not yet sorted: see `paired`.
@@ -29,7 +29,7 @@ const DEVICES: usize = 1_000;
 const ROW_BYTES: usize = 100;
 const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
-/// The memtable size of a server.
+/// The default memtable size of a database.
 const BYTES_HINT: usize = 64 << 20;
 /// The number of inserts between background steps; the engine, too, runs one when 4,096 entries are
 /// not yet sorted.
@@ -54,7 +54,7 @@ const CONTENDERS: [(&str, Make); 3] = [
     ("btreemap", || Box::new(RwLock::new(BTreeMap::<Key, Box<[u8]>>::new()))),
 ];
 
-/// A measurement. It returns the time of all its operations. [`CASES`] has their number.
+/// A measurement. It returns the time of all its operations. [`CASES`] lists their number.
 enum Case {
     /// Starts with an empty contender.
     Fresh(fn(Make, &Load) -> Duration),
@@ -217,7 +217,7 @@ impl Contender for Memtable {
     }
 }
 
-/// A key of the maps: ascending by user key, newest first.
+/// A key of the two maps. It sorts by user key; of equal user keys, the newest version is first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key(Box<[u8]>, Reverse<u64>);
 
@@ -309,7 +309,7 @@ impl Contender for RwLock<BTreeMap<Key, Box<[u8]>>> {
 
 fn main() {
     let load = Load::new();
-    // Without the argument `--bench`, which cargo adds.
+    // Removes the argument `--bench`, which cargo adds.
     let arguments: Vec<String> = std::env::args().filter(|word| word != "--bench").collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "paired") {
         let rounds = arguments.get(at + 1).and_then(|rounds| rounds.parse().ok());

@@ -1,13 +1,13 @@
-//! Queries over 1,000,000 telemetry entities on a real disk, compared with the same rows in a
-//! `BTreeMap`.
+//! Measures queries over 1,000,000 telemetry entities on a real disk, compared with the same rows
+//! in a `BTreeMap`.
 //!
 //! `cargo bench --bench query -- quick` prints median and best of several rounds; without `quick`
-//! criterion measures. One more word selects the measurements with that word in their name. The
+//! criterion measures. A further argument selects the measurements whose names contain it. The
 //! files are mapped, compacted, uncompressed and warm; one thread reads them all.
 //!
 //! Scan rates count all rows of the scanned range, also those of skipped blocks. The printed counts
 //! show how many blocks were read. The `BTreeMap` decodes into a struct with known fields and
-//! borrows its texts, which an entity cannot do: it is the most favourable comparison.
+//! borrows its texts, which an entity cannot do, so the comparison favours the `BTreeMap`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -30,7 +30,7 @@ const ROWS: u64 = 100_000;
 const POINTS: usize = 100_000;
 const RANGES: usize = 10_000;
 const ROUNDS: usize = 15;
-/// 2024-01-01 in ticks of 100 ns.
+/// 2024-01-01 in ticks of 100 ns since 1601.
 const START: u64 = 133_485_408_000_000_000;
 
 /// A reading as stored in the maps for comparison.
@@ -221,11 +221,12 @@ fn took(query: Query) -> String {
     )
 }
 
-/// Kind of filter, share of rows that match, and the condition besides that on the partition.
-/// * "tail": a random property at the end of its values. Zones skip the blocks without such a row:
-///   some at 1 %, most at 0.1 %;
-/// * "middle": a value in the middle of the values of every block. Zones can skip no block, so this
-///   is the rate of evaluation alone;
+/// Kinds of filters. Each has the share of rows that match, and a condition that is added to the
+/// condition on the partition. A zone summarizes the values of a property in a block.
+/// * "tail": a random property, at the end of its values. Zones skip the blocks without a matching
+///   value: some at 1 %, most at 0.1 %;
+/// * "half" and "middle": the wanted values are within the range of values of every block. Zones
+///   can skip no block, so the figure is the rate of evaluation alone;
 /// * "clustered": a property that ascends with the key, so that zones skip nearly all blocks.
 const SCANS: [(&str, &str, &str); 9] = [
     ("tail", "0.1 %", "Load lt 1"),

@@ -1,9 +1,9 @@
-//! The costs of key ranges and compaction, on a real disk: bytes written, latencies, space, large
-//! loads.
+//! Measures the costs of key ranges and compaction on a real disk: bytes written, latencies, space,
+//! large loads.
 //!
-//! `cargo bench --bench ranges` takes long, `-- quick` about four minutes. One more word selects
-//! the measurements with that word in their name. The file system is printed, and one in memory is
-//! refused. All reads are warm.
+//! `cargo bench --bench ranges` takes long, `-- quick` about four minutes. A further argument
+//! selects the measurements whose names contain it. The file system is printed; a file system in
+//! memory is refused. All reads are warm.
 //!
 //! Not here: write amplification (`amplification`), commits during compaction (`commits`), drops
 //! and queues (`space`).
@@ -61,11 +61,11 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
-/// Upserts ten times the memtable size of 16 MiB in raw bytes (`TIMES` sets another factor) into an
-/// empty table. The keys are ascending (also with the bulk loader), or uniform or zipfian over half
-/// as many keys as upserts. The result is the bytes written until background work is at rest,
-/// divided by the raw bytes of the encoded keys and rows. Bytes written are read from the
-/// database's and from the system's counters.
+/// Upserts 160 MiB of raw bytes, ten times the memtable size, into an empty table; `TIMES` sets
+/// another factor. The keys ascend (also with the bulk loader), or are uniform or zipfian over half
+/// as many keys as upserts. The result is the number of bytes written until background work has
+/// ended, divided by the raw bytes of the encoded keys and rows. The bytes are counted by the
+/// database and by the system.
 fn write_amplification(dir: &Path, _quick: bool) {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(10);
     let row_bytes = row_bytes();
@@ -89,8 +89,9 @@ struct Costs {
     scan: f64,
 }
 
-/// Upserts 20 million (quick: 2 million) small rows in random order, then reads; compares the costs
-/// with those of a twentieth of the rows. The tables are at rest, and not compacted further.
+/// Upserts 20 million (quick: 2 million) small rows in random order, then reads. Compares the costs
+/// with those of a table with a twentieth of the rows. Reads start when background work has ended,
+/// without a full compaction.
 fn sustained(dir: &Path, quick: bool) {
     let (rows, time) = if quick { (2_000_000, 60) } else { (20_000_000, 1_200) };
     let few = loaded_costs(dir, rows / 20, Duration::from_secs(time));

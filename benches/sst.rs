@@ -1,8 +1,8 @@
-//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. A row takes 125
-//! bytes, 16 with zstd.
+//! Measures a table file (SST) of 340,000 rows of 100 bytes: point reads, scans, seeks, building.
+//! In the file a row takes 125 bytes, 16 with zstd.
 //!
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the
-//! fastest of many short rounds; on a busy machine only this is comparable.
+//! fastest of many short rounds; on a busy machine only these figures are comparable.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -129,7 +129,8 @@ fn all_best() {
     let (all, present, absent) = (keys(key), shuffled(key), shuffled(absent));
     for shape in [SstShape::Mapped, SstShape::Cached] {
         let file = SstFile::build(shape, &all, ROW_BYTES);
-        // The first access to a block checks it, which is not measured.
+        // Reads every block once: the first access to a block verifies its checksum, which is not
+        // measured.
         black_box(file.scan());
         for (name, keys, expected) in [("hit", &present, true), ("miss", &absent, false)] {
             let mut chunks = keys.chunks(STEP).cycle();

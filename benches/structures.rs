@@ -1,4 +1,5 @@
-//! Parts of the engine, one by one: log records, rows, shapes, filters, merging, commits in memory.
+//! Measures parts of the engine one by one: log records, rows, shapes, filters, merging, commits in
+//! memory.
 //!
 //! `cargo bench --bench structures`; docs/BENCHMARKS.md explains how to keep a baseline and compare
 //! with it.
@@ -18,7 +19,7 @@ use rowstone::{
 };
 
 const ROWS: u64 = 20_000;
-/// 2024-01-01 in ticks of 100 ns.
+/// 2024-01-01 in ticks of 100 ns since 1601.
 const START: u64 = 133_485_408_000_000_000;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
@@ -64,7 +65,7 @@ fn records(group: &mut Group<'_>, rows: usize) {
     group.bench_function(format!("decode/{rows}"), |bencher| bencher.iter(|| record.decode()));
 }
 
-/// Measures rows; `name` is the number of properties of the entity.
+/// Measures operations on rows; `name` is the number of properties of the entity.
 fn rows(group: &mut Group<'_>, name: &str, entity: &Entity, patch: &Entity) {
     let row = RowPath::new(entity.clone(), patch);
     let last = entity.properties().last().expect("properties").0;
@@ -117,7 +118,8 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Merges the rows of one table, which are distributed in turn over several sorted sources.
+/// Measures scans that merge several sorted sources. The rows of one table are distributed over the
+/// sources in turn.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));

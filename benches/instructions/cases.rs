@@ -1,5 +1,5 @@
-//! The cases: each creates its database in the current directory and passes one part to
-//! `measured_part`.
+//! Defines the cases. Each creates its database in the current directory, and passes the part to be
+//! counted to `measured_part`.
 //!
 //! Entities have ten properties of eight types. One-time costs, such as the checksum of a block,
 //! are paid before the measured part, unless the case measures them.
@@ -32,7 +32,7 @@ pub struct Case {
 /// The number of rows in a table for reads.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
-/// 2024-01-01 in ticks of 100 ns.
+/// 2024-01-01 in ticks of 100 ns since 1601.
 const START: u64 = 133_485_408_000_000_000;
 
 const fn case(name: &'static str, operations: u64, run: fn(u64)) -> Case {
@@ -88,7 +88,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A database and its table; the table is used, the database only kept open.
+/// A database and the table that a case uses.
 struct Ground {
     db: Db,
     table: Table,
@@ -133,7 +133,7 @@ fn compressed() -> Ground {
     ground
 }
 
-/// Creates four files and a memtable, each with every fifth row.
+/// Creates four table files and a memtable. Each holds a different fifth of the rows.
 fn layers() -> Ground {
     let ground = empty();
     for layer in 0..5 {
@@ -155,7 +155,7 @@ impl Ground {
     }
 }
 
-/// Permutes the row numbers without a visible order.
+/// Maps the row numbers to a fixed pseudo-random order.
 fn mixed(i: u64) -> u64 {
     i * 7_919 % ROWS
 }
@@ -429,8 +429,8 @@ fn record(n: u64, rows: usize) {
     });
 }
 
-/// Measures opening a database whose process dies after `n` commits: its files are copied while it
-/// runs.
+/// Measures recovery after a crash: opens a copy of a database's files that was made after `n`
+/// commits, while the database was still open.
 fn recover(n: u64) {
     let ground = empty();
     for i in 0..n {

@@ -1,4 +1,4 @@
-//! Write amplification: defines the loads, and runs a load on a new database.
+//! Measures write amplification: defines the loads, and runs a load on a new database.
 //!
 //! A load consists of single upserts by one thread, each handed to the operating system. Rows have
 //! random bytes, so that compression has no effect on the bytes written.
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
 
-/// The size of the write buffers.
+/// The memtable size.
 pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
 /// Random bytes in each row. With keys and the other properties a row has about 120 bytes, encoded.
 pub const NOTE_BYTES: usize = 72;
 /// The skew of the zipfian keys, as in YCSB.
 const THETA: f64 = 0.99;
-/// Background work is at rest when nothing has changed for this time.
+/// Background work counts as finished when nothing has changed for this time.
 const QUIET: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(600);
 

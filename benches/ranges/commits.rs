@@ -1,5 +1,5 @@
-//! Durable commits during compaction, compared with the device's own sync in alternating slices of
-//! time.
+//! Measures the latency of durable commits during compaction. Plain appends and syncs on the same
+//! device, measured in alternating slices of time, serve for comparison.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use rowstone::{Db, Durability, Rng, Stats, Table};
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 
 const DEVICE_WRITE: [u8; 4096] = [7; 4096];
-/// The device's file is truncated to zero bytes at this size.
+/// The file for the measurement of the device is truncated to zero bytes when it has this size.
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
@@ -137,7 +137,8 @@ fn upsert(table: &Table, key: u64, seed: u64) {
     table.upsert(entity(key, &note)).expect("room on the disk");
 }
 
-/// Runs single durable inserts, one after the other.
+/// Runs single durable inserts, one after the other, for one slice of time. Returns their
+/// latencies.
 fn insert_slice(table: &Table, first: u64, thread: u64) -> Vec<Duration> {
     let (start, mut latencies) = (Instant::now(), Vec::new());
     while start.elapsed() < INSERT_SLICE {
@@ -156,7 +157,7 @@ impl Device {
         Self { file: options.expect("room on the disk"), written: 0 }
     }
 
-    /// Appends and syncs, one pair after the other.
+    /// Appends and syncs alternately for one slice of time, and records the latencies.
     fn slice(&mut self, latencies: &mut Vec<Duration>) {
         let start = Instant::now();
         while start.elapsed() < DEVICE_SLICE {

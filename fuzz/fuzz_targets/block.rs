@@ -1,4 +1,4 @@
-//! Target `block`: see `rowstone::fuzzing`.
+//! Fuzz target `block`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::block);

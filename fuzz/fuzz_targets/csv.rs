@@ -1,4 +1,4 @@
-//! Target `csv`: see `rowstone::fuzzing`.
+//! Fuzz target `csv`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::csv);

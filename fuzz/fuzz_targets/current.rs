@@ -1,4 +1,4 @@
-//! Target `current`: see `rowstone::fuzzing`.
+//! Fuzz target `current`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::current);

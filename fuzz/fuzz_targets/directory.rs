@@ -1,4 +1,4 @@
-//! Target `directory`: see `rowstone::fuzzing`.
+//! Fuzz target `directory`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::directory);

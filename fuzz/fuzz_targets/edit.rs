@@ -1,4 +1,4 @@
-//! Target `edit`: see `rowstone::fuzzing`.
+//! Fuzz target `edit`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::edit);

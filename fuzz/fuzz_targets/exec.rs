@@ -1,4 +1,4 @@
-//! Target `exec`: see `rowstone::fuzzing`.
+//! Fuzz target `exec`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::exec);

@@ -1,4 +1,4 @@
-//! Target `field_set`: see `rowstone::fuzzing`.
+//! Fuzz target `field_set`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::field_set);

@@ -1,4 +1,4 @@
-//! Target `file_meta`: see `rowstone::fuzzing`.
+//! Fuzz target `file_meta`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::file_meta);

@@ -1,4 +1,4 @@
-//! Target `filter_text`: see `rowstone::fuzzing`.
+//! Fuzz target `filter_text`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::filter_text);

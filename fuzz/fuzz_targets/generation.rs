@@ -1,4 +1,4 @@
-//! Target `generation`: see `rowstone::fuzzing`.
+//! Fuzz target `generation`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::generation);

@@ -1,4 +1,4 @@
-//! Target `hash_index`: see `rowstone::fuzzing`.
+//! Fuzz target `hash_index`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::hash_index);

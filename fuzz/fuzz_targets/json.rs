@@ -1,4 +1,4 @@
-//! Target `json`: see `rowstone::fuzzing`.
+//! Fuzz target `json`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::json);

@@ -1,4 +1,4 @@
-//! Target `key`: see `rowstone::fuzzing`.
+//! Fuzz target `key`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::key);

@@ -1,4 +1,4 @@
-//! Target `ndjson`: see `rowstone::fuzzing`.
+//! Fuzz target `ndjson`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::ndjson);

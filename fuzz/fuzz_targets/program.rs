@@ -1,4 +1,4 @@
-//! Target `program`: see `rowstone::fuzzing`.
+//! Fuzz target `program`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::program);

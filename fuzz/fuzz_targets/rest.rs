@@ -1,4 +1,4 @@
-//! Target `rest`: see `rowstone::fuzzing_rest`.
+//! Fuzz target `rest`, which is implemented in `rowstone::fuzzing_rest`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing_rest::rest);

@@ -1,4 +1,4 @@
-//! Target `row_block`: see `rowstone::fuzzing`.
+//! Fuzz target `row_block`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::row_block);

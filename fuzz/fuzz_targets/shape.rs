@@ -1,4 +1,4 @@
-//! Target `shape`: see `rowstone::fuzzing`.
+//! Fuzz target `shape`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::shape);

@@ -1,4 +1,4 @@
-//! Target `span`: see `rowstone::fuzzing`.
+//! Fuzz target `span`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::span);

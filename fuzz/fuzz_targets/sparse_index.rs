@@ -1,4 +1,4 @@
-//! Target `sparse_index`: see `rowstone::fuzzing`.
+//! Fuzz target `sparse_index`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::sparse_index);

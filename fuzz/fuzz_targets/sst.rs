@@ -1,4 +1,4 @@
-//! Target `sst`: see `rowstone::fuzzing`.
+//! Fuzz target `sst`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::sst);

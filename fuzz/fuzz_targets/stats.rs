@@ -1,4 +1,4 @@
-//! Target `stats`: see `rowstone::fuzzing`.
+//! Fuzz target `stats`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::stats);

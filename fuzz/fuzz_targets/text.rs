@@ -1,4 +1,4 @@
-//! Target `text`: see `rowstone::fuzzing`.
+//! Fuzz target `text`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::text);

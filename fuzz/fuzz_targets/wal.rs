@@ -1,4 +1,4 @@
-//! Target `wal`: see `rowstone::fuzzing`.
+//! Fuzz target `wal`, which is implemented in `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
 rowstone_fuzz::target!(rowstone::fuzzing::wal);

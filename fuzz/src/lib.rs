@@ -1,5 +1,5 @@
-//! Fuzz targets under two drivers: libFuzzer if cargo-fuzz sets `cfg(fuzzing)`, and otherwise, on
-//! stable Rust, a replay of the stored corpus with seeded mutations.
+//! Runs the fuzz targets under one of two drivers: libFuzzer if cargo-fuzz sets `cfg(fuzzing)`;
+//! otherwise, on stable Rust, a replay of the stored corpus with seeded mutations.
 //!
 //! Both enforce a memory limit, see `memory`; libFuzzer also enforces a time limit.
 //!

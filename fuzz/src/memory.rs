@@ -1,5 +1,5 @@
-//! Counts the memory that a target holds, so that a wrong length in the input is detected even on a
-//! machine with enough memory.
+//! Counts the memory that a target holds. A target that allocates memory by a wrong length in its
+//! input is thus detected even on a machine with enough memory.
 //!
 //! Invariants
 //! * only the target's own thread and the Rust allocator are counted, not the memory of zstd;
@@ -14,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Targets that hold a database, a table or programs instead of one structure, with their limits.
+/// Targets that hold more than one decoded structure, for example a database, with their limits.
 const ROOMY: &[(&str, usize)] = &[
     ("csv", 32 << 20),
     ("directory", 32 << 20),
@@ -27,8 +27,8 @@ const ROOMY: &[(&str, usize)] = &[
 ];
 /// The memory that a decoder may hold for any input.
 const BASE_BYTES: usize = 256 << 10;
-/// The memory that a decoder may hold in addition per input byte: the entry of a file takes up to
-/// fifty times as many bytes in memory as in its shortest encoding.
+/// The memory that a decoder may hold in addition per input byte: a table file's metadata take up
+/// to fifty times as many bytes in memory as in their shortest encoding.
 const BYTES_PER_BYTE: usize = 128;
 
 /// Returns the maximum that the target `name` may hold at a time for an input of `len` bytes.
@@ -59,7 +59,7 @@ thread_local! {
 /// Adds a change of the allocated bytes. Memory that one thread allocates and another frees is
 /// counted wrong in both.
 fn count(change: isize) {
-    // A thread that exits no longer has counters.
+    // Ignores the error: a thread that is exiting no longer has counters.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + change);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
@@ -71,7 +71,7 @@ fn count(change: isize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the system allocator's contract is the caller's to uphold.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,9 +1,9 @@
-//! The readable data of a damaged, closed database, and the conclusions about each key.
+//! Collects the readable data of a damaged, closed database, and finds each key's current version.
 //!
 //! The rules of proof:
-//! * A whole manifest proves which files are live. An incomplete manifest proves only that the
-//!   files which a readable edit removed are not live. Any other file may be live.
-//! * Log commits are proven up to the first lost one; later commits are not part of the state.
+//! * A whole manifest proves which files are live. An incomplete manifest proves only that files
+//!   removed by a readable manifest edit are not live. Any other file may be live.
+//! * Log commits are proven up to the first lost commit; later ones are not part of the state.
 //! * A row is proven if no file that may hold a newer version of its key lost data at that key.
 //!   Otherwise it is *suspect*: lost data may have overwritten or deleted it.
 //!
@@ -193,8 +193,9 @@ impl Evidence {
             return Verdict::Gone;
         };
         if item.seq < floor {
-            // An imported row may be older than the deletion of its span and still be live. Without
-            // a whole manifest, it cannot be distinguished from a row that the deletion removed.
+            // An imported row may have a lower Seq than the deletion of its span, and still be
+            // live. Without a whole manifest, it cannot be distinguished from a row that the
+            // deletion removed.
             let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
@@ -230,7 +231,7 @@ impl Evidence {
     }
 
     /// Whether the file may be live although the manifest is incomplete: true unless a readable
-    /// edit removed the file.
+    /// manifest edit removed the file.
     fn may_be_live(&self, number: Option<FileNumber>) -> bool {
         number.is_none_or(|number| !self.salvaged.removed.contains(&number))
     }
@@ -271,7 +272,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
             let problem = format!("{} is open: close it there first", dir.display());
             Err(Error::new(ErrorKind::Locked, problem))
         }
-        // The lock also fails on a read-only medium, which cannot change.
+        // Continues without a lock: locking also fails on a read-only medium, which cannot change.
         Err(_) => Ok(None),
     }
 }

@@ -59,8 +59,8 @@ pub(crate) struct LogEntry {
 pub(crate) struct LogLoss {
     pub(crate) file: FileNumber,
     pub(crate) problem: String,
-    /// The number of readable commits after the damage. They are not part of the state, because
-    /// earlier ones are unreadable.
+    /// The number of readable commits after the damage. They are not part of the recovered state,
+    /// because earlier commits are unreadable.
     pub(crate) commits_behind: u64,
 }
 
@@ -125,7 +125,8 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
     Ok(reading.out)
 }
 
-/// Returns the greatest length of the manifest that any log in the directory states as durable.
+/// Logs state how much of the manifest is durable. Returns the greatest such length in the logs of
+/// the directory.
 pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
     let mut most = None;
     for name in fs.list(dir).unwrap_or_default() {
@@ -347,7 +348,7 @@ impl<'a> Reading<'a> {
             decode_user_key(&key)?;
             let row = match entry.kind {
                 Kind::Delete => None,
-                // The row's shape may have been defined in the damaged part.
+                // `None` if the row's shape was defined in the damaged part.
                 Kind::Put => self.row(entry.row).ok(),
             };
             let is_behind = self.is_behind;

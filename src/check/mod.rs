@@ -47,7 +47,8 @@ impl VerifyReport {
         self.checked.push((what, count));
     }
 
-    /// Records damage as a problem; any other error ends the verification.
+    /// Records damage, a failed read or an unknown format as a problem. Any other error ends the
+    /// verification.
     fn problem<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         use ErrorKind::{Corruption, Io, Unsupported};
         match result {

@@ -82,7 +82,7 @@ pub(crate) struct Item {
 pub(crate) enum FoundIn {
     /// The table file of the source with this index.
     Table(usize),
-    /// The log with this number; true if the version is after damage.
+    /// The log with this number. The flag is true if the version is after damage.
     Log(FileNumber, bool),
 }
 

@@ -33,10 +33,11 @@ pub(super) struct Advise {
     /// Examine the keys that this CSV or NDJSON file would get; - for standard input
     #[arg(long, value_name = "FILE", requires = "partition_key")]
     sample: Option<String>,
-    /// PartitionKey of a row of the file, with columns in braces
+    /// Template for the PartitionKey of a row of the file, with columns in braces
     #[arg(long, value_name = "TEMPLATE", requires = "sample")]
     partition_key: Option<String>,
-    /// RowKey of a row of the file, with columns in braces; also counts rows with equal keys
+    /// Template for the RowKey of a row of the file, with columns in braces; also counts rows with
+    /// equal keys
     #[arg(long, value_name = "TEMPLATE", requires = "sample")]
     row_key: Option<String>,
     /// Read every key, not only the first million of each table
@@ -104,7 +105,8 @@ impl Advise {
     }
 }
 
-/// Returns the advice that the data alone supports; queries are not known here.
+/// Returns the advice that the data alone supports. The queries of an application are not known
+/// here.
 fn judge(data: &DataShape) -> Vec<Advice> {
     advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
 }

@@ -71,7 +71,8 @@ impl ChangesCommand {
         let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
         let db = match self.cursor {
             Some(_) => open(&self.db, Create::Never)?,
-            // A consumer must not see commits that a power cut may revoke.
+            // Opens the database so that only durable commits are read: a consumer must not see
+            // commits that a power cut may revoke.
             None => Db::follow(&self.db).map_err(Failure::Open)?.db(),
         };
         if self.positions {
@@ -111,7 +112,7 @@ impl ChangesCommand {
             if !self.follow {
                 return Ok(());
             }
-            // Another process does not notify this one of its commits.
+            // Polls, because a process does not notify others of its commits.
             pause(LOOK_EVERY);
         }
     }

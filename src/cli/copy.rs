@@ -96,7 +96,7 @@ pub(super) struct CheckRefs {
     db: PathBuf,
     /// The table of the referring entities
     table: String,
-    /// The table that they refer to
+    /// The table of the referenced entities
     #[arg(long, value_name = "TABLE")]
     into: String,
     /// The database of that table [default: the same]
@@ -111,7 +111,7 @@ pub(super) struct CheckRefs {
     /// Only entities that match this filter; all of them by default
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Show at most this many missing ones, those with the most references first
+    /// Show at most this many missing entities, those with the most references first
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to print the result
@@ -172,7 +172,7 @@ impl Copy {
             job = job.on_problem(move |problem| {
                 if let Ok(mut file) = file.lock() {
                     let line = json::object(|object| put_problem(object, problem));
-                    // An error is reported by the final flush.
+                    // Ignores a write error, because the final flush reports it.
                     drop(writeln!(file, "{line}"));
                 }
             });
@@ -246,7 +246,7 @@ fn show_problems(summary: &CopySummary) {
         };
         let (kind, message) = (problem.kind.as_str(), &problem.message);
         let line = format!("{kind}: '{pk}' '{rk}'{target}: {message}");
-        // Refused keys may contain any character.
+        // Escapes control characters, because refused keys may contain any character.
         eprint_line(&without_control(&line));
     }
     if summary.problem_count() > SHOWN_MAX as u64 {

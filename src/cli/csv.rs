@@ -1,9 +1,9 @@
-//! Comma-separated values, RFC 4180: reads rows with their line numbers, writes rows.
+//! Reads and writes comma-separated values (RFC 4180). Rows are read with their line numbers.
 //!
-//! The reader is lean because an import reads everything twice. It is strict where guessing would
-//! lose data: a row with a stray or unclosed quote is reported as malformed, with its line number,
-//! and reading continues after it. The `csv` crate is not used: it silently reads `"a"b` as `ab`,
-//! and after an unclosed quote it reads the rest of the input as one field.
+//! The reader is kept fast, because an import reads everything twice. It is strict where guessing
+//! would lose data: a row with a stray or unclosed quote is reported as malformed, with its line
+//! number, and reading continues after it. The `csv` crate is not used: it silently reads `"a"b` as
+//! `ab`, and after an unclosed quote it reads the rest of the input as one field.
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;

@@ -1,7 +1,7 @@
 //! Entry points for the fuzz targets: commands that read untrusted bytes, without files, threads or
 //! a terminal.
 //!
-//! Invariant: all code between the bytes and the database is that of the commands.
+//! Invariant: between the bytes and the database only the code of the commands runs.
 
 use std::io::{self, Read};
 

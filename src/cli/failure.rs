@@ -1,4 +1,4 @@
-//! Failures of commands: exit status, message, and advice.
+//! Describes why a command failed: exit status, message, and advice.
 
 use std::io;
 use std::process::ExitCode;
@@ -59,7 +59,8 @@ impl Failure {
     }
 }
 
-/// For writes to standard output or to an output file; a failed read must name its input instead.
+/// Converts an error of a write to standard output or to an output file. A failed read is not
+/// converted here, because its message must name the input.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

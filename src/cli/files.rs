@@ -1,10 +1,10 @@
-//! The user's files: input, output, and the spool for inputs that can be read only once but are
-//! needed twice.
+//! Opens the user's files: input, output, and the spool, a temporary copy of an input that can be
+//! read only once but is needed twice.
 //!
 //! Invariant: only [`Overwrite`] opens a file to write. It replaces an existing file only with
 //! `--force`, and never writes a file in the directory of a database.
 //!
-//! The only module of the binary that opens files; databases are accessed only through the library.
+//! No other module of the binary opens files; databases are accessed only through the library.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
@@ -87,7 +87,7 @@ impl Overwrite {
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
             return Ok(true);
         }
-        // If `path` is a link, the directory of the file that it points to.
+        // If `path` is a link, checks the directory of the file that it points to.
         let file = path.canonicalize();
         let dir = file.as_deref().unwrap_or(path).parent().unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };

@@ -19,10 +19,10 @@ use crate::fs::DiskFs;
 pub(super) struct Inspect {
     /// The file
     file: PathBuf,
-    /// Only this block of rows of an SST, or record of a log, counted from 0, in full
+    /// Show only this block of rows of an SST, or this record of a log, counted from 0, in full
     #[arg(long, value_name = "N")]
     block: Option<u64>,
-    /// Of the block, only this row, counted from 0: its bytes in hex and their meaning
+    /// Show only this row of the block, counted from 0: its bytes in hex and their meaning
     #[arg(long, value_name = "N", requires = "block")]
     row: Option<u64>,
     /// Print JSON, one object per line

@@ -1,4 +1,4 @@
-//! The binary: arguments, progress, tables for people, JSON for programs.
+//! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON.
 //!
 //! `open` opens the database of a command. One file per group of commands: `advise`, `backup`,
 //! `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`), `damage`, `data`
@@ -81,7 +81,8 @@ Exit status:
   2  wrong usage, or the database cannot be opened
   3  an import rejected rows, and loaded the rest";
 
-/// Declares the commands: the name of each, and its arguments with their `run`.
+/// Declares the subcommands: the name of each, and the type of its arguments, whose `run` carries
+/// it out.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
         #[derive(Subcommand)]

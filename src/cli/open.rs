@@ -1,4 +1,4 @@
-//! Opens databases: the common options, and whether a database may be created.
+//! Opens the databases of commands, and defines the options that several commands share.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,14 +17,14 @@ pub(super) enum Create {
     Never,
 }
 
-/// Options for databases that answer requests for a long time.
+/// Options of the commands that keep a database open to answer requests: `exec` and `serve`.
 #[derive(Args)]
 pub(in crate::cli) struct OpenArgs {
     /// The event that acknowledged writes survive
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Open even if a log or the manifest is shorter than it durably was; the data that was cut off
-    /// is lost. For file systems that lose lengths in crashes, and for damage
+    /// Open even if a log or the manifest is shorter than its durable length; the data that was cut
+    /// off is lost. For file systems that lose lengths in crashes, and for damage
     #[arg(long)]
     accept_short_logs: bool,
     /// Keep the last queries that took at least this long: `exec` returns them for the operation

@@ -1,4 +1,4 @@
-//! Standard output: aligned tables for people, JSON and CSV for programs.
+//! Prints results to standard output: aligned tables for people, JSON and CSV for programs.
 //!
 //! Invariants
 //! * memory is bounded: a table for people is laid out page by page;
@@ -56,7 +56,7 @@ impl Output {
         Self(BufWriter::with_capacity(64 << 10, Box::new(target)))
     }
 
-    /// Flushes; an output that cannot be written is a failure.
+    /// Flushes the output, and fails if it cannot be written.
     pub(super) fn finish(mut self) -> Outcome {
         Ok(self.0.flush()?)
     }
@@ -94,8 +94,8 @@ pub(super) fn print<E: Into<Failure>>(
     output.finish()
 }
 
-/// Prints entities as they arrive; `entities` may be called twice, because CSV needs its columns
-/// first.
+/// Prints entities as they arrive. `entities` may be called twice, because CSV first needs the
+/// names of all columns.
 pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
     output: &mut Output,
     entities: impl Fn() -> Result<I>,

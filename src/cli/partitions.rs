@@ -15,7 +15,7 @@ use super::output::{Format, Output, counted, print, with_thousands, without_cont
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::{self, Object};
 
-/// Entities that are read without --exact: 1 to 2 s of work.
+/// The most entities of a table that are read without --exact, which takes 1 to 2 s.
 const ENTITIES_MAX: u64 = 1_000_000;
 /// Characters of a full bar.
 const BAR_CHARS: usize = 40;

@@ -1,4 +1,4 @@
-//! Progress of a long operation on standard error, if that is a terminal.
+//! Shows the progress of a long operation on standard error, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

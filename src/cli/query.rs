@@ -1,8 +1,8 @@
 //! `query`: prints the entities that a filter matches, how they are found, or aggregates of them.
 //!
 //! Invariants
-//! * rows are printed as they are read; only a page for people is held in memory, and one line per
-//!   partition if requested;
+//! * rows are printed as they are read; memory holds only one page of a table for people, and one
+//!   line per partition if requested;
 //! * the filter is parsed before the database is opened.
 //!
 //! Not here: the meaning of a filter (`query`), layout (`output`).
@@ -49,14 +49,14 @@ pub(super) struct Query {
     /// At most this many entities
     #[arg(long, value_name = "N", conflicts_with_all = ["count", "aggregate"])]
     top: Option<usize>,
-    /// At most 1,000 entities, and how to continue; the default for a table on a terminal without
-    /// --top
+    /// Print at most 1,000 entities, and how to continue; the default for a table on a terminal
+    /// without --top
     #[arg(long, conflicts_with_all = ["top", "explain", "count", "aggregate"])]
     page: bool,
     /// Continue at this PartitionKey, printed at the end of a page
     #[arg(long, value_name = "PARTITION_KEY", allow_hyphen_values = true)]
     next_pk: Option<String>,
-    /// Continue at this RowKey within it; at its first by default
+    /// Continue at this RowKey of that partition; at its first by default
     #[arg(long, value_name = "ROW_KEY", requires = "next_pk", allow_hyphen_values = true)]
     next_rk: Option<String>,
     /// From the last key to the first
@@ -163,7 +163,8 @@ impl Query {
 
     /// Prints a page, and returns the continuation if there is more.
     fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
-        // A time budget could end a page without entities, which is of no use to a person.
+        // Sets no time budget, because it could end a page without entities, which is of no use to
+        // a person.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
         write_entities(output, entities, self.names(), self.format)?;

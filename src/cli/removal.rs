@@ -1,4 +1,5 @@
-//! The removal of many entities by `drop-table` and `delete`: confirmation and report.
+//! Asks for confirmation before `drop-table` and `delete` remove many entities, and reports the
+//! result.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -37,7 +38,8 @@ impl Removal {
         let count = || db.table(table)?.scan(range.clone()).count();
         let entities = match (estimate <= COUNTED_MAX).then(count) {
             Some(Ok(count)) => all(count),
-            // A closed gate refuses the scan that counts, but not the removal.
+            // A closed gate, which blocks a range of keys, refuses the scan that counts, but not
+            // the removal.
             Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
             _ => format!("about {}", all(estimate)),
         };
@@ -57,7 +59,7 @@ impl Removal {
                 ),
             }
         })?;
-        // The entities are removed even if their space could not be given back.
+        // Only prints the error: the entities are removed even if their space could not be freed.
         let left = error.map(|error| format!("space is left to be given back: {}", error.chain()));
         left.iter().for_each(|text| eprint_line(text));
         Ok(())

@@ -1,11 +1,12 @@
-//! `rowstone sim`: replays a seed, explores seeds, searches for mutants, simulates a device, and
-//! prints the corruption ledger (the results of damaging each byte of small databases).
+//! `rowstone sim`: replays a seed, explores seeds, searches for seeds that detect mutants
+//! (deliberate bugs), simulates a device, and prints the corruption ledger (the results of damaging
+//! each byte of small databases).
 //!
 //! Invariants
 //! * the output of replaying a seed depends on the seed alone: no times, no rates;
 //! * a failure is printed with everything needed to reproduce it.
 //!
-//! Not here: generating and running programs (`sim`).
+//! Not here: programs, the random sequences of operations that a seed determines (`sim`).
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -96,15 +97,16 @@ pub(super) struct Sim {
     mutants: Option<String>,
 }
 
-/// The simulation of a device must detect each of its mutants within this many simulated lives,
-/// each of length `HUNT_LIFE`.
+/// Mutants are deliberate bugs. The device simulation must detect each of its mutants in one of
+/// this many runs, each of which simulates a device for `HUNT_LIFE`.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
-/// The longest life of a device in days; a longer one is considered a mistake.
+/// The longest time for which a device can be simulated, in days. A longer time is probably a
+/// mistake.
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither a number nor a time is given.
 const SEEDS: u64 = 1000;
-/// All other mutants must be detected within this many seeds.
+/// Mutants outside of the device simulation must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
@@ -154,7 +156,7 @@ impl Sim {
         })
     }
 
-    /// Searches for each mutant and prints the first seed that detects it.
+    /// For each mutant, searches for a seed that detects it, and prints the first one found.
     fn hunt(&self) -> Outcome {
         let mut missed = 0;
         list_mutants(|mutant| {
@@ -170,7 +172,8 @@ impl Sim {
         })
     }
 
-    /// Returns the first seed whose program detects `mutant`, or an error text if there is none.
+    /// Describes the first seed whose random operations detect `mutant`. Returns an error text if
+    /// none of the seeds does.
     fn hunt_by_programs(&self, mutant: &'static str) -> Result<String, String> {
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let explored = quietly(|| {
@@ -184,7 +187,8 @@ impl Sim {
         }
     }
 
-    /// Returns the first life of a device that detects `mutant`, or an error text if there is none.
+    /// Describes the first seed whose device simulation detects `mutant`. Returns an error text if
+    /// none of the seeds does.
     fn hunt_by_lives(&self, mutant: &'static str) -> Result<String, String> {
         let _active = activate(mutant);
         let life = |seed| Life::new(seed, HUNT_LIFE).run().failure.map(|failure| (seed, failure));
@@ -195,7 +199,8 @@ impl Sim {
         }
     }
 
-    /// Runs lives of devices until one detects `mutant`.
+    /// Simulates devices from successive seeds until one simulation detects `mutant`. The command
+    /// fails if one does.
     fn explore_lives(&self, mutant: &'static str) -> Outcome {
         let found = self.hunt_by_lives(mutant);
         conclude(found.is_err(), |output| {
@@ -215,7 +220,7 @@ impl Sim {
         })
     }
 
-    /// Simulates the life of a device with `--seed`, or with seed 1.
+    /// Simulates a device for `time` with `--seed`, or with seed 1.
     fn live(&self, time: Duration, mutant: Option<&'static str>) -> Outcome {
         let _active = mutant.map(activate);
         let days = |time: Duration| time.as_secs_f64() / 86_400.0;
@@ -328,7 +333,7 @@ fn find_mutant(name: &str) -> Outcome<&'static Mutant> {
     })
 }
 
-/// Prints the name of each mutant and the text of `tell` for it.
+/// Prints the name of each mutant, and the text that `tell` returns for it.
 fn list_mutants(mut tell: impl FnMut(&Mutant) -> String) -> Outcome {
     let mut output = Output::standard();
     let width = MUTANTS.iter().map(|mutant| mutant.name.len()).max().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::engines::Engine;
 
 const UNKNOWN: &str = "unknown";
 
-/// One build of the harness.
+/// The build of the harness (this program) that measured some figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     /// Commit of the repository; the suffix `-dirty` means modified files.
@@ -43,7 +43,7 @@ impl Built {
     }
 }
 
-/// Runs a program in the directory of the harness, and returns its output.
+/// Runs a program in the directory of this package, and returns its output.
 fn asked(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();

@@ -1,14 +1,15 @@
-//! A control group with a memory limit, version 1 or 2, for benchmarks of data larger than
-//! memory.
+//! Creates a control group, version 1 or 2, with a memory limit. Benchmarks of data larger than
+//! memory run in it.
 //!
-//! The limit covers allocations of the process and the page cache that it fills.
+//! The limit covers the memory that processes in the group allocate and the page cache that they
+//! fill.
 //! Not here: the choice of the limit (`plan.rs`).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A control group, removed on drop. At the drop no process may be in it.
+/// A control group, removed on drop. No process may be in the group at that time.
 pub struct Group {
     dir: PathBuf,
 }

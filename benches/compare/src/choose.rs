@@ -1,4 +1,5 @@
-//! Chooses the entity of each operation: by permutation, uniformly or by zipfian rank, from a seed.
+//! Chooses the entity of each operation from a seed: in a pseudo-random order without repetition,
+//! or by zipfian rank.
 //!
 //! Not here: the operations (`workloads/`).
 
@@ -7,8 +8,8 @@ use rowstone::Rng;
 /// The skew of the zipfian distribution, as in YCSB.
 const THETA: f64 = 0.99;
 
-/// A permutation of the numbers below `count` without a visible order: a Feistel network over the
-/// next power of four.
+/// A pseudo-random permutation of the numbers below `count`: a Feistel network over the next power
+/// of four.
 pub struct Permutation {
     count: u64,
     half_bits: u32,
@@ -22,7 +23,7 @@ impl Permutation {
         Self { count, half_bits: bits.div_ceil(2).max(1), keys: [(); 4].map(|()| rng.next_u64()) }
     }
 
-    /// Returns the number at `place`, which must be below the count.
+    /// Returns the number at position `place` of the permutation. `place` must be below the count.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = self.step(place);
         // A number beyond the count is permuted again until it is below the count (cycle walking).

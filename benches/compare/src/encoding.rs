@@ -28,7 +28,8 @@ struct Temperature {
 /// These methods are for [`Encoding::Json`] and [`Encoding::Binary`] only; a store with its own
 /// rows needs no encoding.
 impl Encoding {
-    /// Replaces the content of `into` by the value of `reading` with `version`.
+    /// Replaces the content of `into` by the encoded value: `version`, then the properties of
+    /// `reading`.
     pub fn encode(self, reading: &Reading, version: u64, into: &mut Vec<u8>) {
         self.encode_properties(&reading.properties(), version, into);
     }
@@ -81,7 +82,7 @@ impl Encoding {
         }
     }
 
-    /// Replaces the content of `into` by `value` with one property changed, and `version`.
+    /// Replaces the content of `into` by `value` with `change` applied and with the new `version`.
     pub fn merge(self, value: &[u8], change: Change, version: u64, into: &mut Vec<u8>) {
         match change {
             Change::Temperature(temperature) => {
@@ -96,7 +97,7 @@ impl Encoding {
         }
     }
 
-    /// Replaces the content of `into` by the value of `sheet` with `version`.
+    /// Replaces the content of `into` by the encoded value: `version`, then the items of `sheet`.
     pub fn encode_sheet(self, sheet: &Sheet, version: u64, into: &mut Vec<u8>) {
         self.encode_items(sheet.kind, sheet.items(), version, into);
     }
@@ -131,7 +132,7 @@ impl Encoding {
     }
 }
 
-/// Returns the version in front of `value`.
+/// Returns the version that is stored in the first bytes of `value`.
 pub fn version(value: &[u8]) -> u64 {
     let bytes = value[..VERSION_BYTES].try_into().expect("eight bytes");
     u64::from_le_bytes(bytes)

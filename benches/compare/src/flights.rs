@@ -1,5 +1,5 @@
-//! Real data: rows of nycflights13 as readings. Ten of their columns become the ten properties of a
-//! reading. A missing value (`NA` or empty) is read as 0, or as an empty text.
+//! Reads real data: rows of nycflights13 become readings, with ten of their columns as the ten
+//! properties. A missing value (`NA` or empty) is read as 0, or as an empty text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -68,7 +68,7 @@ fn reading<'a>(of: impl Fn(&str) -> io::Result<&'a str>) -> io::Result<Reading> 
     })
 }
 
-/// Assigns numbers to partitions, in their order.
+/// Numbers the partitions in the order of their keys.
 fn number_partitions(rows: &mut [Reading]) {
     let mut names: Vec<String> = rows.iter().map(|row| row.key.partition.clone()).collect();
     names.sort_unstable();

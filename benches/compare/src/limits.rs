@@ -1,5 +1,5 @@
-//! The physical limits of the machine, measured in the same run as the engines: memory, disk,
-//! checksums, compression.
+//! Measures the physical limits of the machine (memory, disk, checksums, compression) in the same
+//! run as the engines.
 //!
 //! Not here: which limit applies to a row of the report (`rows.rs`).
 
@@ -28,31 +28,31 @@ use crate::reading::{Data, Reading};
 pub struct Limits {
     /// Processor, memory, system, file system.
     pub machine: String,
-    /// The builds that measured these limits and the figures of the run: several, if a later build
-    /// resumed it.
+    /// The builds that measured these limits and the figures of the run. There are several if a
+    /// later build resumed the run.
     #[serde(default)]
     pub built: Vec<Built>,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
-    /// Dependent accesses by one thread: each cache line holds the number of the next one.
+    /// Dependent memory accesses by one thread: each cache line holds the number of the next one.
     pub memory_accesses: f64,
     /// Dependent accesses over 4 GiB, where most also miss the TLB.
     #[serde(default)]
     pub far_accesses: f64,
-    /// Dependent accesses over the raw bytes of a number of entities; `None` if the available
-    /// memory was smaller.
+    /// By number of entities: dependent accesses over as much memory as their raw bytes. `None` if
+    /// less memory was available.
     #[serde(default, deserialize_with = "by_entities")]
     pub sized_accesses: BTreeMap<u64, Option<f64>>,
     /// Sequential write of a new file, synced at its end.
     pub write_bytes: f64,
     /// Sequential read of a file outside the page cache.
     pub read_bytes: f64,
-    /// Random pages of 4 KiB, by one thread and by two.
+    /// Reads of random pages of 4 KiB, by one thread and by two.
     pub random_reads: [f64; 2],
     /// Synced writes of 256 bytes into allocated blocks, by one thread and by four, each with its
     /// own file.
     pub syncs: [f64; 2],
-    /// Files of 4 KiB in the page cache: opened, read and closed.
+    /// Files of 4 KiB in the page cache that are opened, read and closed per second.
     #[serde(default)]
     pub file_opens: f64,
     pub crc32_bytes: f64,
@@ -63,9 +63,9 @@ pub struct Limits {
     pub zstd_level: i32,
     pub zstd_compress_bytes: f64,
     pub zstd_decompress_bytes: f64,
-    /// Bytes of an entity if 10,000 entities are compressed by zstd as one piece of JSON.
+    /// Compressed bytes per entity, if zstd compresses 10,000 entities as one piece of JSON.
     pub zstd_entity_bytes: f64,
-    /// Bytes of a flight, compressed in the same way; 0 without flights.
+    /// Compressed bytes per flight, measured in the same way; 0 without flights.
     #[serde(default)]
     pub zstd_flight_bytes: f64,
 }
@@ -133,8 +133,8 @@ impl Limits {
         self.sized_accesses.get(&entities).copied().flatten()
     }
 
-    /// Measures accesses over the raw bytes of those `sizes` for which they are missing; returns
-    /// whether any were missing.
+    /// Measures the dependent accesses for those `sizes` that have no entry yet. Returns whether
+    /// there were any.
     pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
         let before = self.sized_accesses.len();
         for entities in sizes.iter().copied() {
@@ -286,9 +286,9 @@ fn accesses_over(bytes: u64, time: Duration) -> f64 {
 
 type Line = [u64; 8];
 
-/// Returns the line after `line`, mostly a distant one. The sequence visits all `count` lines
-/// before it repeats: a generator of full period over a power of two, which skips the numbers from
-/// `count` on.
+/// Returns the successor of `line` in a cycle through all `count` lines, mostly a distant line. The
+/// cycle is that of a full-period generator over the next power of two; numbers of `count` or more
+/// are skipped.
 fn after(line: u64, count: u64) -> u64 {
     const FACTOR: u64 = 6_364_136_223_846_793_005;
     let period = count.next_power_of_two();
@@ -346,7 +346,7 @@ fn sequential_read(dir: &Path, time: Duration) -> io::Result<f64> {
 fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
     drop_cached(dir);
     let file = File::open(dir.join("limit.sequential"))?;
-    // No readahead around the requested page.
+    // Disables readahead around the requested page.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let pages = file.metadata()?.len() / PAGE_BYTES;
     let read = AtomicU64::new(0);

@@ -1,7 +1,7 @@
-//! rowstone compared with RocksDB, fjall, LMDB, redb and SQLite: the same data, seeds, durability
+//! Compares rowstone with RocksDB, fjall, LMDB, redb and SQLite: the same data, seeds, durability
 //! and memory.
 //!
-//! README.md of this package has the usage; reports have the settings of each engine.
+//! The README.md of this package describes the usage; reports list the settings of each engine.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock, files and processes")]
 #![cfg_attr(
@@ -52,13 +52,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures missing figures, prints the table, writes report.html, comparison.md,
-    /// comparison.jsonl.
+    /// Measures the figures that are missing, prints the table, and writes report.html,
+    /// comparison.md and comparison.jsonl.
     Run(Run),
     /// Writes the same reports from existing figures.
     Report(Report),
-    /// Device day: ten sensors write a row a second each, a week is kept. Measures bytes to flash,
-    /// memory and disk of rowstone, SQLite and LMDB.
+    /// Simulates ten sensors that each write one row per second, kept for a week. Measures flash
+    /// writes, memory and disk space of rowstone, SQLite and LMDB.
     DeviceDay(DeviceDay),
     #[command(hide = true)]
     DeviceChild { task: String },
@@ -76,16 +76,16 @@ struct Run {
     /// measurements. Without it this takes hours.
     #[arg(long)]
     quick: bool,
-    /// Only rows with this word in their name, title or group.
+    /// Measures only rows of the report with this word in their name, title or group.
     #[arg(long, default_value = "")]
     only: String,
     /// Only these engines, separated by commas.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Engine>,
-    /// Entity counts of the growth rows; a number may end in k or m.
+    /// Entity counts at which the growth rows are measured; a number may end in k or m.
     #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
-    /// Entities of most other rows.
+    /// Number of entities in most rows other than the growth rows.
     #[arg(long, value_parser = size)]
     entities: Option<u64>,
     #[arg(long)]
@@ -101,13 +101,13 @@ struct Run {
 struct DeviceDay {
     /// A directory on a real disk, for `device-day.json` and the databases under test.
     dir: PathBuf,
-    /// One kept day and one measured hour, instead of seven and twenty-four.
+    /// Keeps rows for one day and measures one hour, instead of seven days and twenty-four hours.
     #[arg(long)]
     quick: bool,
-    /// Simulated days that are kept.
+    /// Simulated days for which rows are kept.
     #[arg(long)]
     days: Option<u64>,
-    /// Simulated hours to measure in each window.
+    /// Simulated hours to measure with each loss window (a minute, a second).
     #[arg(long)]
     hours: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Timing: chunks of prepared operations, by one thread or many, until a budget is used up.
+//! Times operations: threads run chunks of prepared operations until a budget is used up.
 //!
 //! Operations are prepared and answers are checked outside the measured time, so that neither is
 //! charged to an engine. Background work continues in these gaps, which are equally long for all
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::{RunQueue, cpu_seconds};
 use crate::store::Found;
 
-/// Limits of a workload, which ends at the first that is reached.
+/// Limits of a workload. It ends when the first of them is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub ops: u64,
@@ -30,10 +30,10 @@ pub struct Budget {
 pub struct Pace {
     /// Operations prepared at a time, for each thread.
     pub chunk: usize,
-    /// One latency is taken per this many operations: reading the clock costs about as much as a
-    /// fast read.
+    /// One latency is measured per this many operations, because reading the clock costs about as
+    /// much as a fast read.
     pub every: usize,
-    /// Subtracts the thread's wait for a processor from latencies.
+    /// Whether latencies exclude the time for which the thread waited for a processor.
     pub without_queue: bool,
 }
 
@@ -77,7 +77,7 @@ impl Pace {
     pub const FAST: Pace = Pace { chunk: 8_192, every: 16, without_queue: false };
     /// For writes without a sync, and for reads of many rows.
     pub const USUAL: Pace = Pace { chunk: 2_048, every: 1, without_queue: false };
-    /// For operations that take much of the budget.
+    /// For operations that each take much of the time budget.
     pub const SLOW: Pace = Pace { chunk: 1, every: 1, without_queue: false };
 }
 
@@ -185,7 +185,7 @@ fn work<T>(
     loop {
         let items = (hand.make)(pace.chunk);
         barrier.wait();
-        // No thread changes these between the two barriers, so all threads decide alike.
+        // No thread changes these between the two barriers, so all threads make the same decision.
         let (ops, time) = {
             let shared = lock();
             (shared.ops, shared.time)

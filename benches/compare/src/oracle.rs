@@ -1,4 +1,4 @@
-//! The expected answers: the digest of each entity after all writes so far.
+//! Computes the expected answers from the digest of each entity after all writes so far.
 //!
 //! Invariants
 //! * the oracle is read and updated only outside the measured time.
@@ -86,7 +86,8 @@ impl Oracle {
         self.count += 1;
     }
 
-    /// Sums at most `limit` entities of one partition, starting at entity `number`.
+    /// Returns the count and the digest sum of at most `limit` entities of one partition, starting
+    /// at entity `number`.
     pub fn range(&self, number: u64, limit: u64) -> Found {
         let end = match self.data.rows() {
             Some(_) => {
@@ -103,7 +104,7 @@ impl Oracle {
         self.sum(0..self.count)
     }
 
-    /// Sums all entities whose temperature is below `limit`.
+    /// Returns the count and the digest sum of all entities whose temperature is below `limit`.
     pub fn below(&self, limit: f64) -> Found {
         let mut found = Found::default();
         for number in 0..self.count {

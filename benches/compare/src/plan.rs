@@ -1,9 +1,11 @@
-//! Sizes: the forms of a run (`quick` and `full`), and the parameters of each child process.
+//! Plans a run: its form (`quick` or `full`), and the parameters of each child process.
 //!
-//! Memory is the same for all engines. Caches have twice the size of the data. For data larger
-//! than memory they have a twentieth of it, and the whole process a tenth. Write buffers have a
-//! quarter of the data, 16 to 192 MiB. For write amplification they have a sixteenth; with fewer
-//! flushes the result would depend on the moment in which the fill ends.
+//! All engines get the same memory, in proportion to the raw data:
+//! * caches: twice the data; for data larger than memory a twentieth, where the whole process gets
+//!   a tenth;
+//! * write buffers: a quarter of the data, 16 to 192 MiB; a sixteenth for write amplification,
+//!   because with fewer flushes the result would depend on the moment in which the fill ends.
+//!
 //! Not here: starting children (`run.rs`).
 
 use std::path::{Path, PathBuf};
@@ -138,7 +140,8 @@ const SESSIONS: [Session; 9] = [
     Session::Growth,
 ];
 
-/// Returns the children of a run in order: engines take turns in each session of each repetition.
+/// Returns the child processes of a run in order. In each session of each repetition, the engines
+/// take turns.
 pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) -> Vec<Step> {
     let mut steps = Vec::new();
     for repetition in 0..form.repetitions {
@@ -166,7 +169,7 @@ pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) 
     steps
 }
 
-/// Returns the child for the missing rows of a session, if any.
+/// Returns the child process that measures the missing rows of a session, if any are missing.
 fn step(
     form: &Form,
     selection: &Selection,

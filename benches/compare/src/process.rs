@@ -1,4 +1,5 @@
-//! Resources used by this process: processor time, memory, bytes written, disk space.
+//! Measures the resources that this process uses: processor time, memory, bytes written, disk
+//! space.
 //!
 //! Not here: limits of the machine (`limits.rs`), control groups (`cgroup.rs`).
 
@@ -48,7 +49,7 @@ pub fn available_bytes() -> u64 {
     field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
 }
 
-/// Returns the bytes of the disk blocks of files in `dir`, without holes.
+/// Returns the bytes that the files in `dir` occupy on the disk. Holes do not count.
 pub fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
@@ -74,7 +75,7 @@ pub fn drop_cached(dir: &Path) {
     }
 }
 
-/// Returns the name of the file system of `dir` if it is in memory.
+/// Returns the name of the file system of `dir`, if that file system is in memory.
 pub fn in_memory(dir: &Path) -> Option<&'static str> {
     match rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff {
         0x0102_1994 => Some("tmpfs"),
@@ -83,7 +84,8 @@ pub fn in_memory(dir: &Path) -> Option<&'static str> {
     }
 }
 
-/// The calling thread's wait for a processor so far, read from an open file.
+/// Reads how long the calling thread has waited for a processor so far. The file stays open between
+/// reads.
 pub struct RunQueue(fs::File);
 
 impl RunQueue {

@@ -1,5 +1,5 @@
-//! The entity of all workloads: a telemetry reading of ten properties of six types, generated from
-//! its number, and the digest that checks answers.
+//! Defines the entity of all workloads, a telemetry reading with ten properties of six types that
+//! is generated from its number, and the digest by which answers are checked.
 //!
 //! Invariants
 //! * the same seed, number and revision give the same reading, on every machine;
@@ -27,9 +27,10 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 const PAYLOAD_BYTES: usize = 1024;
 /// First partition of queues.
 const QUEUE_DEVICE: u32 = 90_000_000;
-/// First partition of sheets.
+/// First partition of sheets, which are entities with many or large properties.
 const SHEET_DEVICE: u32 = 95_000_000;
-/// The number of temperatures: hundredths of a degree from -40 on, all equally frequent.
+/// The number of different temperatures: all hundredths of a degree from -40 upwards, equally
+/// frequent.
 const TEMPERATURES: u64 = 10_000;
 
 /// PartitionKey and RowKey of an entity, as numbers and as text.
@@ -38,11 +39,11 @@ pub struct Key {
     pub device: u32,
     /// For example `device-00000042`; for flights, carrier and origin.
     pub partition: String,
-    /// Time of the reading in ticks, zero-padded: ascending.
+    /// Time of the reading in ticks, zero-padded so that RowKeys sort by time.
     pub row: String,
 }
 
-/// One reading. Fields are in the order of their names, as in a Table service.
+/// One reading. Fields are in the order of their names, as in Azure Table storage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub key: Key,
@@ -59,7 +60,8 @@ pub struct Reading {
     pub temperature: f64,
 }
 
-/// The ten properties without the key, texts borrowed: the value in a key-value store.
+/// The ten properties without the key, with borrowed texts. They are the value in a key-value
+/// store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Properties<'a> {
     pub at: i64,
@@ -109,7 +111,7 @@ enum Kind {
 }
 
 /// Returns the term of a number in a digest. `place` is the position of the property among the ten,
-/// by name, from 0.
+/// sorted by name, from 0.
 #[inline]
 pub fn number(place: u64, value: u64) -> Digest {
     // Multiplication by an odd factor is a bijection: every change of the value changes the term.
@@ -220,7 +222,7 @@ impl Data {
         Self { seed, kind: Kind::Payload }
     }
 
-    /// Serves `rows`, sorted by their keys.
+    /// Uses real `rows` as the data, sorted by their keys.
     pub fn real(seed: u64, mut rows: Vec<Reading>) -> Self {
         rows.sort_by(|a, b| (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row)));
         rows.dedup_by(|a, b| a.key.partition == b.key.partition && a.key.row == b.key.row);
@@ -235,7 +237,7 @@ impl Data {
         }
     }
 
-    /// Returns the first revision of the reading of this number.
+    /// Returns the reading with this number, in its first revision.
     pub fn reading(&self, number: u64) -> Reading {
         self.revised(number, 0)
     }
@@ -300,7 +302,7 @@ impl Data {
         hundredths(rng.below(TEMPERATURES), -4_000)
     }
 
-    /// Returns the value below which this many thousandths of all temperatures are.
+    /// Returns the temperature below which `thousandths` of every thousand temperatures are.
     pub fn temperature_below(&self, thousandths: u64) -> f64 {
         if let Kind::Real(rows) = &self.kind {
             let mut all: Vec<f64> = rows.iter().map(|row| row.temperature).collect();
@@ -372,7 +374,7 @@ fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }
 
-/// Returns the key of a sheet, in a partition for each hundred of its kind.
+/// Returns the key of a sheet. Each partition has a hundred sheets of one kind.
 pub fn sheet_key(kind: u32, number: u64) -> Key {
     key_of(SHEET_DEVICE + 100_000 * kind + (number / 100) as u32, ticks(number % 100))
 }

@@ -1,4 +1,4 @@
-//! Results as JSON lines in an append-only file: a later run skips existing figures.
+//! Stores results as JSON lines in an append-only file. A later run skips existing figures.
 //!
 //! Invariants
 //! * a line is one figure of one engine, or the limits of the machine in one run;

@@ -1,4 +1,4 @@
-//! The rows of the table: title, unit and physical limit of each.
+//! Lists the rows of the report: the title, unit and physical limit of each.
 //!
 //! Invariants
 //! * names are unique: results refer to them;
@@ -78,9 +78,9 @@ pub enum Bound {
     Decompress,
     /// Writes each raw byte exactly once.
     Once,
-    /// Compressed bytes of an entity, if many are compressed by zstd as one piece.
+    /// Compressed bytes per entity, if zstd compresses many entities as one piece.
     Entropy,
-    /// Compressed bytes of a flight, if all are compressed by zstd as one piece.
+    /// Compressed bytes per flight, if zstd compresses all flights as one piece.
     FlightEntropy,
 }
 

@@ -1,4 +1,4 @@
-//! The run: child processes in sequence, whose lines are collected in a file.
+//! Runs the child processes one after the other, and collects their result lines in a file.
 //!
 //! Invariants
 //! * if a child fails or times out, only its own rows are lost, and are reported as failed;
@@ -21,7 +21,7 @@ use crate::process::{drop_cached, in_memory};
 use crate::results::{Appender, Line, Results};
 use crate::workloads::Spec;
 
-/// Measures the missing figures of the file in `dir`, and returns all of them.
+/// Measures the figures that the results file in `dir` lacks, and returns all results.
 pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results> {
     fs::create_dir_all(dir)?;
     if let Some(name) = in_memory(dir) {
@@ -102,7 +102,8 @@ fn missing_limits(
     Ok((is_new || is_larger || is_another).then_some(limits))
 }
 
-/// Runs the children of a step. The inner error is the child's, the outer one is this process's.
+/// Runs the children of a step. The inner error is a failure of a child, the outer one a failure of
+/// this process.
 fn carry_out(
     step: &Step,
     time: Duration,

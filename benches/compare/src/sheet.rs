@@ -1,5 +1,4 @@
-//! Entities other than readings: with the maximal number of properties, and of nearly the maximal
-//! size.
+//! Defines sheets: entities with the maximal number of properties, or of nearly the maximal size.
 //!
 //! Owns: [`Sheet`], its generation, and its encoding and decoding for key-value stores.
 //! Invariants
@@ -20,7 +19,8 @@ use crate::reading::{Digest, Key, bytes, letters, number, sheet_key, text};
 
 /// The maximal number of properties of an entity.
 const WIDE_PROPERTIES: usize = 252;
-/// The maximal size of a property; more than fifteen would exceed the maximal size of an entity.
+/// The maximal size of a property. More than fifteen such properties would exceed the maximal size
+/// of an entity.
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: usize = 15;
 
@@ -49,7 +49,7 @@ pub enum OwnedItem {
     Bytes(Vec<u8>),
 }
 
-/// The value of a property, borrowed from a value of a store.
+/// The value of a property, borrowed from a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Item<'a> {
     Whole(i64),
@@ -135,8 +135,8 @@ impl OwnedItem {
     }
 }
 
-/// Returns a sum over all items, equal for equal items. A text adds as much as a binary of the same
-/// bytes.
+/// Returns a digest of all items, equal for equal items. A text and a binary of the same bytes have
+/// the same term.
 pub fn digest<'a>(items: impl Iterator<Item = Item<'a>>) -> Digest {
     let term = |(place, item): (u64, Item<'_>)| match item {
         Item::Whole(value) => number(place, value as u64),

@@ -1,5 +1,5 @@
-//! The interface that every engine implements, in terms of the application: entities in, entities
-//! out.
+//! Defines the interface that every engine implements. Its methods take and return entities, as an
+//! application does.
 //!
 //! Owns: [`Store`], implemented once per engine and encoding, and the durability levels. Work that
 //! a user of a key-value store does by hand (encode, decode, filter, read before writing, keep
@@ -13,8 +13,8 @@ use rowstone::ETag;
 use crate::reading::{Digest, Key, Reading};
 use crate::sheet::{Kind, Sheet};
 
-/// When a write counts as done. Every engine maps these to its own settings, with no weaker
-/// guarantee.
+/// The levels of durability, which state when a write counts as done. Every engine maps these to
+/// its own settings, with no weaker guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -44,7 +44,7 @@ pub enum Encoding {
 pub struct Setup<'a> {
     pub dir: &'a Path,
     pub encoding: Encoding,
-    /// Bytes for caches of blocks or pages, uncompressed.
+    /// The size of the cache of blocks or pages in bytes, uncompressed.
     pub cache_bytes: u64,
     /// Total bytes of write buffers.
     pub write_buffer_bytes: u64,
@@ -139,10 +139,11 @@ pub trait Store: Send + Sync {
     /// Returns the digest of the sheet at `key`.
     fn get_sheet(&self, kind: Kind, key: &Key) -> Option<Digest>;
 
-    /// Decodes all properties of the entity at `key` into owned ones.
+    /// Reads the entity at `key`, decodes all its properties into owned values, and returns its
+    /// digest.
     fn get(&self, key: &Key) -> Option<Digest>;
 
-    /// Like `get`, with the engine's method of reading in place, if it has one. Default: `get`.
+    /// Like `get`, but reads in place if the engine can. Default: `get`.
     fn get_view(&self, key: &Key) -> Option<Digest> {
         self.get(key)
     }
@@ -176,11 +177,11 @@ pub trait Store: Send + Sync {
     /// Makes all writes so far durable.
     fn sync(&self);
 
-    /// Runs a full compaction to its end. Other background work may continue: the caller waits for
-    /// it, so that a measured time covers only the compaction.
+    /// Runs a full compaction to its end. Other background work may continue. The caller waits for
+    /// that work separately, so that a measured time covers only the compaction.
     fn compact(&self);
 
-    /// Returns the codec of `compact`, if the engine compresses. Default: none.
+    /// Returns the name of the codec with which `compact` compresses. Default: none.
     fn packs_with(&self) -> Option<&'static str> {
         None
     }

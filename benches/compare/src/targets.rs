@@ -12,8 +12,8 @@ pub enum Among {
     All,
     /// Peers with log-structured merge trees.
     Lsm,
-    /// Peers whose commits sync one after the other behind a lock; fjall's adapter shares syncs
-    /// outside of that lock.
+    /// Peers whose commits sync one after the other behind a lock. fjall is not among them, because
+    /// its adapter shares syncs outside of that lock.
     Serial,
     RocksDb,
     Json,

@@ -29,7 +29,8 @@ fn every_row(engine: Engine, encoding: Encoding) {
         if spec.encoding != encoding {
             continue;
         }
-        // `open-killed` starts this program again, which in a test has another `main`.
+        // Skips `open-killed`, which starts this program again: in a test the program has another
+        // `main`.
         spec.rows.retain(|row| row != "open-killed");
         drop(std::fs::remove_dir_all(&dir));
         if spec.session == Session::Cold {

@@ -1,4 +1,4 @@
-//! Concurrent clients in a closed loop, and their figures.
+//! Runs concurrent clients in a closed loop, and collects their throughput and latencies.
 
 use std::time::{Duration, Instant};
 

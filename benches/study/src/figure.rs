@@ -1,5 +1,5 @@
-//! A figure of the study: the set-up, the study's finding and this run's; as a chart, as a table
-//! and as JSON.
+//! A figure of the study, measured again: the set-up, the findings of the study and of this run,
+//! and the numbers as charts, as a table and as JSON.
 
 use std::io::{self, Write};
 
@@ -69,7 +69,7 @@ impl Grid {
 }
 
 impl Figure {
-    /// Prints the table, under its title and above the two findings.
+    /// Prints the title, the table, and below it the findings of the study and of this run.
     pub(crate) fn print(&self, output: &mut dyn Write) -> io::Result<()> {
         writeln!(output, "\nFigure {}: {}", self.number, self.title)?;
         let Grid { columns, rows } = &self.grid;

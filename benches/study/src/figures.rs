@@ -1,4 +1,4 @@
-//! Figures 3 to 15: the measurement of each, and the study's finding.
+//! Measures figures 3 to 15, and states the study's finding for each.
 //!
 //! Invariant: every number drawn for 2010 is in the study's text; a finding without a number is
 //! text only.
@@ -16,7 +16,7 @@ use crate::saturation::{LATENCY, TARGET, press};
 pub(crate) struct Figures<'g> {
     pub(crate) ground: &'g Ground,
     pub(crate) is_quick: bool,
-    /// Virtual time of figure 15.
+    /// How long figure 15 runs on the virtual clock.
     pub(crate) pressed: Duration,
 }
 

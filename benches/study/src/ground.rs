@@ -1,10 +1,11 @@
-//! The setting of all figures: the study's entities and keys, and their database.
+//! Prepares the database, the entities and the keys that all figures use.
 //!
-//! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are
-//! random GUIDs: one for each client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`.
-//! Calls are synchronous, and every entity that a GET returns is checked.
+//! An entity has 1,024 bytes by the size rule of Azure Table storage, in one property `Payload`.
+//! PartitionKeys are random GUIDs: one for each client, or one for all. A RowKey is
+//! `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET returns is
+//! checked.
 //!
-//! Invariant: keys never repeat within a table, since each run of clients has its own job.
+//! Invariant: keys never repeat within a table, since each run of clients has its own JobID.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -109,7 +110,7 @@ impl Ground {
         run(self.scope.time, self.scope.inserts_max)
     }
 
-    /// Loads entities for `threads` clients and returns their job.
+    /// Loads entities for `threads` clients and returns their JobID.
     pub(crate) fn load(&self, table: &Table, threads: u32, spread: Spread) -> Outcome<u32> {
         let job = self.next_job();
         let mut loader = table.loader().mode(LoadMode::Upsert);
@@ -126,7 +127,7 @@ impl Ground {
         Ok(job)
     }
 
-    /// Runs clients that get the entities of `job` in order, again and again.
+    /// Runs clients that get the entities of JobID `job` in order, again and again.
     pub(crate) fn get(
         &self,
         table: &Table,
@@ -210,7 +211,7 @@ fn guid(rng: &mut Rng) -> String {
 fn payloads(seed: u64) -> (String, usize) {
     let worker = Worker { partition: guid(&mut Rng::from_seed(seed)), job: 0, number: 0 };
     let empty = Entity::new(&*worker.partition, worker.row_key(0)).with("Payload", "");
-    // A text takes two bytes a character by the service's rule.
+    // By the size rule of Azure Table storage, a text takes two bytes per character.
     let chars = ENTITY_BYTES.saturating_sub(empty.size()) / 2;
     let mut rng = Rng::from_seed(seed);
     let text = (0..PAYLOADS + chars).map(|_| char::from(b' ' + rng.below(95) as u8)).collect();

@@ -29,7 +29,7 @@ use serde_json::json;
 use self::figures::{Figures, NUMBERS};
 use self::ground::{Ground, Scope};
 
-/// The result of anything that ends the run on failure.
+/// The result of an operation whose failure ends the run.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measure the figures of the performance case study of 2010, and draw them with that study's

@@ -1,4 +1,4 @@
-//! The report as one HTML page, without external resources, for light and dark screens.
+//! Builds the report as one HTML page, without external resources, for light and dark screens.
 
 use crate::DIFFERENCES;
 use crate::figure::{Figure, Grid};

@@ -1,4 +1,4 @@
-//! Charts as SVG text: lines, steps and grouped bars on linear or logarithmic axes.
+//! Draws charts as SVG text: lines, steps and grouped bars on linear or logarithmic axes.
 //!
 //! Invariants
 //! * the text is well-formed and self-contained: no scripts, no fonts, no links;
@@ -369,7 +369,7 @@ fn short(number: f64) -> String {
         1e4.. => (number / 1e3, "k"),
         _ => (number, ""),
     };
-    // Rounds the error of the float away.
+    // Rounds away the floating-point error.
     format!("{}{unit}", (scaled * 1e6).round() / 1e6)
 }
 

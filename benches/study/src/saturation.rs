@@ -1,10 +1,10 @@
-//! Figure 15 on a virtual clock: clients that load one partition beyond its target, and pause after
-//! each exception.
+//! Simulates figure 15 on a virtual clock: clients load one partition beyond its target, and pause
+//! after each refusal.
 //!
-//! A request takes as long as in the study; the time measured here would be microseconds. The
-//! database's own throttle accepts or refuses it. The client whose turn is next sends a group. It
-//! sends its next group after the latency if the group was accepted, and three seconds after the
-//! refusal otherwise. Nothing blocks, and a seed gives the same numbers everywhere.
+//! On the virtual clock a request takes as long as in the study; a real one would take
+//! microseconds. The database's own throttle accepts or refuses each group. A client sends its next
+//! group when the latency has passed if the group was accepted, and three seconds after the refusal
+//! otherwise. Nothing blocks, and a seed gives the same numbers on every machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +25,7 @@ pub(crate) const LATENCY: Duration = Duration::from_millis(870);
 /// The latency of a refusal, and the study's pause after it.
 const REFUSAL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(3);
-/// The time until initial bursts are over.
+/// Time before the measurement, until the initial bursts are over.
 const WARM_UP: Duration = Duration::from_secs(10);
 
 /// Rates of `threads` clients.

@@ -25,7 +25,7 @@ fn draws_and_prints_every_figure() {
     let dir = tempfile::tempdir().unwrap();
     let out = run(dir.path(), "DIR/db --out DIR/all.html").unwrap();
     let html = std::fs::read_to_string(dir.path().join("all.html")).unwrap();
-    // The document type is no element.
+    // Skips the first line, because the document type is not an element.
     check_nesting(html.split_once('\n').unwrap().1);
     for number in 3..=15 {
         assert!(out.contains(&format!("\nFigure {number}: ")), "{number}: {out}");
@@ -53,7 +53,7 @@ fn prints_json_of_the_requested_figures() {
     assert!(lines[2]["report"].as_str().unwrap().ends_with("a.html"));
     assert_eq!(lines[2]["figures"], 2);
     assert!(std::fs::read_to_string(dir.path().join("a.html")).unwrap().contains("Figure 7"));
-    // On the virtual clock every machine measures the same.
+    // This figure runs on a virtual clock, so every machine measures the same values.
     let row = lines[1]["rows"].as_array().unwrap().iter().find(|row| row[0] == "50").unwrap();
     assert!((2_300.0..=2_600.0).contains(&row[1].as_f64().unwrap()), "{row}");
 }

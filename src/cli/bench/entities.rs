@@ -1,10 +1,11 @@
-//! The entities that are written, read and checked: each is determined by a seed and its number.
+//! Generates and checks the entities of `bench`. The seed and the entity's number determine an
+//! entity.
 //!
 //! Entity `i` has `i / partition_rows` as PartitionKey and the remainder as RowKey, in fixed width,
-//! so that numbers and keys have the same order. Its properties: `Number`, below [`NUMBERS`],
-//! depends on the entity only and serves filters; `Round` is chosen by each write; `Payload`
-//! depends on the entity and on `Round`. So a reader can check an entity without knowing which
-//! write was the last.
+//! so that numbers and keys have the same order. An entity has three properties. `Number`, below
+//! [`NUMBERS`], depends only on the entity and serves filters. `Round` is chosen by each write.
+//! `Payload` depends on the entity and on `Round`. So a reader can check an entity without knowing
+//! which write was the last.
 //!
 //! Invariant: [`Present`] contains the numbers of exactly the entities that were written.
 
@@ -35,7 +36,7 @@ pub(super) struct Shape {
     pub(super) seed: u64,
 }
 
-/// The shape of a table without entities.
+/// A minimal shape, for a table without entities.
 impl Default for Shape {
     fn default() -> Self {
         Self { num: 1, value_size: 0, partition_rows: 1, compression_ratio: 1.0, seed: 0 }

@@ -1,4 +1,4 @@
-//! The report of benchmarks: lines like those of db_bench, or one JSON object per line.
+//! Prints the results of benchmarks: lines like those of db_bench, or one JSON object per line.
 
 use std::io::Write;
 

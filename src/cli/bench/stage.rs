@@ -79,7 +79,7 @@ impl Stage {
         Ok(Self { db, table, entities, present })
     }
 
-    /// Determines which entities exist from an earlier run.
+    /// Finds out which entities an earlier run has written.
     fn find_present(&self) -> Outcome {
         let progress = Progress::new(None);
         let mut seen = 0;

@@ -1,4 +1,4 @@
-//! The workloads: the operations of each name, and their expected results.
+//! Runs the workloads: the operations that belong to each name, and the check of their results.
 //!
 //! Invariants
 //! * operations depend only on the seed, the number of clients and the counts;
@@ -75,7 +75,7 @@ pub(super) const DEFAULT: [Kind; 16] = [
 
 /// The number of scans of a filterscan that is not limited by time.
 const FILTER_SCANS: u64 = 10;
-/// The workload fillsync writes one entity for this many that fillrandom writes.
+/// The workload fillsync writes only one in this many of the entities that fillrandom writes.
 const SYNC_PART: u64 = 1_000;
 
 /// One workload, and the stage (database and table) that it runs on.
@@ -217,8 +217,8 @@ impl Run<'_> {
         Done { operations: count, bytes: count * self.stage.entities.entity_bytes(), found: 0 }
     }
 
-    /// Writes groups of entities. A group ends where its partition ends, because it may not span
-    /// two.
+    /// Writes groups of entities. A group ends where its partition ends, because a group may not
+    /// span two partitions.
     fn fill_in_groups(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, mut rng) = (&self.stage.entities, self.rng(number));
         let (mut from, to) = share(self.count(), self.settings.threads, number);
@@ -239,7 +239,7 @@ impl Run<'_> {
     }
 
     fn read(&self, i: u64) -> Outcome<Done> {
-        // Determined before the read, because a concurrent writer may add the entity.
+        // Looked up before the read, because a concurrent writer may add the entity meanwhile.
         let is_expected = self.stage.present.has(i);
         let keys = self.stage.entities.keys(i);
         let found = self.stage.table.get(keys.partition(), keys.row())?;

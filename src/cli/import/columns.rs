@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * properties are sorted by name, as the row of an entity requires;
-//! * a field gives the entity no property if it is one of the null texts, or is empty in a column
-//!   of another type than String.
+//! * the entity has no property for a field that is a null text, or that is empty in a column of
+//!   another type than String.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use clap::Args;

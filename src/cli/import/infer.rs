@@ -1,4 +1,4 @@
-//! Type inference for CSV columns from every field, and conversion of fields to values.
+//! Infers the types of CSV columns from all fields, and converts fields to values.
 //!
 //! A column has the first of these types that can represent all its values: Boolean, Int32, Int64,
 //! Double, DateTime, Guid; otherwise it is a String. A text that would not be written back
@@ -115,7 +115,7 @@ fn integer(field: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // At most nineteen digits: no overflow.
+        // At most nineteen digits, so the value cannot overflow.
         value = value * 10 + u64::from(digit);
     }
     if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
@@ -126,8 +126,8 @@ fn double(field: &[u8]) -> Option<f64> {
     let value = double::parse(text)?;
     let integral = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if integral && text.trim_start_matches('-').trim_end_matches('0').len() > DOUBLE_DIGITS {
-        // It is accepted only in the range of Int64, because a column of Doubles may contain Int64
-        // values.
+        // An integer with that many digits is accepted only in the range of Int64, because a column
+        // of Doubles may contain Int64 values.
         integer(field)?;
     }
     Some(value)

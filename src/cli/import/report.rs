@@ -1,4 +1,4 @@
-//! The report of an import: rejected rows, and the summary.
+//! Reports the rejected rows of an import, and its summary.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,4 +1,4 @@
-//! The rows of an input, CSV or NDJSON, as entities.
+//! Parses the rows of an input, CSV or NDJSON, into entities.
 
 use std::io::{self, Read};
 
@@ -105,7 +105,8 @@ pub(super) struct MemberKeys {
 impl MemberKeys {
     pub(super) fn new(partition_key: Option<&str>, row_key: Option<&str>) -> Outcome<Self> {
         let names = std::cell::RefCell::new(Vec::<String>::new());
-        // Every name is accepted here; a line that lacks the member is refused when it is read.
+        // Every name is accepted here; a line that lacks the named member is refused when it is
+        // read.
         let column = |name: &str| {
             let mut names = names.borrow_mut();
             names.push(name.to_owned());

@@ -1,4 +1,5 @@
-//! The keys that a file's rows would get, without loading them, for `advise --sample`.
+//! Collects the keys that the rows of a file would get, without loading the rows, for
+//! `advise --sample`.
 //!
 //! Memory grows by about 100 bytes per partition and, with row keys, by 8 bytes per row.
 
@@ -28,7 +29,8 @@ pub(in crate::cli) struct Sample {
 struct Counting {
     partitions: BTreeMap<String, (u64, u64)>,
     last: Option<String>,
-    /// Pairs of consecutive rows with different PartitionKeys, and how many of them ascend.
+    /// The number of pairs of consecutive rows with different PartitionKeys, and the number of
+    /// those pairs that ascend.
     pairs: (u64, u64),
     keys: HashSet<u64>,
     rows: u64,
@@ -84,7 +86,8 @@ impl Counting {
         pk: &str,
         rk: Option<&str>,
     ) -> Outcome {
-        // An empty template, because a RowKey that was not requested need not be present.
+        // If no RowKey was requested, an empty template replaces it, so that lines need not have a
+        // RowKey.
         let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
         let mut lines = Lines::new(source, LINE_BYTES_MAX);
         while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {

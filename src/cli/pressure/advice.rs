@@ -6,7 +6,8 @@ use std::fmt;
 
 use crate::model::{Entity, ValueRef};
 
-/// The target in entities per second, and the largest part of it that a partition should use.
+/// Azure Table storage's target of 2010 for one partition, in entities per second, and the largest
+/// part of it that a partition should use.
 const TARGET: u32 = 500;
 const USED_PERCENT: u32 = 80;
 

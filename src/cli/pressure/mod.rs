@@ -1,4 +1,4 @@
-//! `stress --partition`: can one partition sustain the application's peak?
+//! `stress --partition`: tests whether one partition sustains the application's peak load.
 //!
 //! 1. Load a new table with entities, in the tested partition and others.
 //! 2. Run the application's mix on that partition, unthrottled, to measure this machine.
@@ -37,7 +37,8 @@ use crate::table::{LoadMode, Table};
 /// The options of the partition stress test.
 #[derive(Args)]
 pub(super) struct Pressure {
-    /// Test whether this one partition sustains the application's peak; this program is not killed
+    /// Test whether this one partition sustains the application's peak, without killing this
+    /// program
     #[arg(long, value_name = "PARTITION_KEY", requires = "rate")]
     partition: Option<String>,
     /// Entities per second on that partition at the application's peak
@@ -84,7 +85,7 @@ Example:
 const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
-/// The most requests against a target: enough to exhaust the burst of one second that it allows.
+/// The most requests against a target. They exhaust the burst of one second that the target allows.
 const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
@@ -362,7 +363,8 @@ mod tests {
         use Verdict::{Fail, NoMargin, Pass};
         assert_eq!(check(400, [Pass, Pass]), [0, 0]);
         assert_eq!(check(500, [NoMargin, Pass]), [0, 0]);
-        // A third of the requests exceeds the target, minus the burst of a second.
+        // A third of the requests exceeds the target of 500, but the burst of one second is
+        // allowed.
         assert_eq!(check(750, [Fail, Pass]), [31, 0]);
         check(1_900, [Fail, NoMargin]);
         let [_, busy] = check(4_000, [Fail, Fail]);

@@ -1,4 +1,4 @@
-//! The latencies of a stress test's requests, by kind.
+//! Collects the latencies of a stress test's requests, by kind.
 
 use std::time::Duration;
 

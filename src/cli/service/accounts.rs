@@ -1,6 +1,6 @@
-//! The file of accounts, which `serve` and `sas` read.
+//! Reads the file of accounts for `serve` and `sas`.
 //!
-//! Not here: its format (`rest::accounts`).
+//! Not here: the format of the file (`rest::accounts`).
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -65,11 +65,11 @@ pub(in crate::cli) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.idle_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS))]
     idle_time: u64,
-    /// Seconds from the opening of a connection to the end of its first head
+    /// Seconds from the opening of a connection to the end of its first request's head
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.header_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     header_time: u64,
-    /// Seconds from the end of a head to the end of the body
+    /// Seconds from the end of a request's head to the end of its body
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.body_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     body_time: u64,
@@ -105,7 +105,7 @@ A log of at most 2 GiB, which drops its oldest entities:
 
 A page for people is at http://127.0.0.1:10002/"#;
 
-/// 1 s to 1 day, so that adding it to the clock cannot overflow.
+/// From 1 s to 1 day, so that adding such a time to the clock cannot overflow.
 const SECONDS: RangeInclusive<u64> = 1..=86_400;
 
 fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {

@@ -1,13 +1,13 @@
-//! A device day: ten sensors write a row a second each; a week is kept. Measures bytes to flash.
+//! The device-day benchmark: ten sensors each write one row per second, and rows are kept for a
+//! week. It measures the bytes written to flash.
 //!
-//! Time is simulated. Each store is filled with the kept days; then some hours are measured with
-//! each window, the length of time whose rows a power cut may lose: a minute and a second.
+//! Time is simulated. Each store is first filled with the days that it keeps. Then some hours are
+//! measured twice: a power cut may lose the rows of the last minute, or of the last second. This
+//! loss window decides how often the store syncs.
 //!
 //! Invariants
 //! * each store runs in its own process, which measures itself;
 //! * at the end the rows of all kept days are counted one by one.
-//!
-//! Not here: the stores (`stores`), how syncs are counted (`syncs`).
 
 mod stores;
 mod syncs;
@@ -28,8 +28,8 @@ const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 /// Seconds between deletions of expired rows, in stores without expiry.
 const FORGET_EVERY: u64 = HOUR;
-/// The most seconds for which a row is kept beyond its time to live; rowstone keeps rows up to 1/64
-/// of the time to live longer.
+/// How long, in seconds, an expired row may remain in a store. rowstone may keep a row beyond its
+/// time to live by up to 1/64 of that time.
 const LATE: u64 = 7 * DAY / 64 + FORGET_EVERY + 60;
 
 /// A store with its options.
@@ -50,7 +50,7 @@ pub enum Window {
     Second,
 }
 
-/// The task of one child.
+/// The task of one child process, which runs one store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     kind: Kind,
@@ -59,19 +59,19 @@ struct Task {
     hours: u64,
 }
 
-/// The figures of one store during some hours, with one window.
+/// The figures of one store, measured for some hours with one loss window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Figures {
     kind: Kind,
     window: Window,
     days_kept: u64,
     hours: u64,
-    /// Bytes sent to storage as counted by the system, which counts a page of 4 KiB when the page
-    /// becomes dirty.
+    /// Bytes sent to storage, from the kernel's counter. It counts 4 KiB each time that a page of
+    /// the page cache becomes dirty.
     written_bytes: u64,
     /// Calls of fsync and fdatasync.
     syncs: u64,
-    /// Peak resident memory including mapped files, and anonymous memory at the end.
+    /// Peak resident memory including mapped files. `anonymous_bytes` is measured at the end.
     peak_bytes: u64,
     anonymous_bytes: u64,
     /// The peak size of the directory, sampled hourly, and its size at the end.
@@ -93,7 +93,7 @@ pub struct Account {
     compaction_bytes: u64,
     manifest_bytes: u64,
     syncs: u64,
-    /// Bytes to flash, counted in pages of 4 KiB, and of 16 KiB.
+    /// Bytes written to flash, rounded up to flash pages of 4 KiB, and of 16 KiB.
     flash_4k_bytes: u64,
     flash_16k_bytes: u64,
 }
@@ -126,7 +126,7 @@ impl Kind {
     }
 }
 
-/// Runs every store of this build, prints the table and writes `device-day.json`.
+/// Measures every store that this build includes, prints the table and writes `device-day.json`.
 pub fn run(dir: &Path, days_kept: u64, hours: u64) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     if let Some(name) = in_memory(dir) {

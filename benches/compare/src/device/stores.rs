@@ -2,7 +2,7 @@
 //!
 //! A row is a temperature, a humidity and a battery charge: two doubles and an integer. rowstone
 //! has a partition for each sensor and the time as its RowKey, a text of 19 characters. SQLite and
-//! LMDB have sensor and second as integers, their shortest form, which favours them.
+//! LMDB store sensor and second as integers, the shortest form, which favours them.
 //! Not here: the order of writes (`device`).
 
 use std::path::Path;
@@ -16,7 +16,8 @@ use super::{Kind, SENSORS, Window};
 pub trait Store {
     /// Writes the rows of one second.
     fn write(&mut self, second: u64);
-    /// Ends a second. If `is_due`, makes all writes so far as durable as `window` demands.
+    /// Called at the end of each second. If `is_due`, makes all earlier writes as durable as
+    /// `window` demands.
     fn passed(&mut self, is_due: bool, window: Window);
     /// Called when rows older than `second` are no longer needed.
     fn forget(&mut self, second: u64);
@@ -106,7 +107,8 @@ impl Store for Rowstone {
 
     fn passed(&mut self, is_due: bool, window: Window) {
         self.clock.advance(Duration::from_secs(1));
-        // A window of a minute needs no sync here: background steps sync within the commit delay.
+        // With a loss window of a minute no sync is needed here, because background steps sync
+        // within the commit delay.
         if is_due && window == Window::Second {
             self.db.sync().expect("a sync");
         }
@@ -226,7 +228,8 @@ mod lmdb {
         forget: Option<u64>,
     }
 
-    /// The size of the map: more than needed, because the file grows as it is filled.
+    /// The size of the memory map. An excess costs no disk space, because the file grows only as it
+    /// is filled.
     const MAP_BYTES: usize = 4 << 30;
 
     fn key(sensor: u64, second: u64) -> [u8; 10] {
@@ -241,8 +244,8 @@ mod lmdb {
             let flags = EnvFlags::NO_SUB_DIR | EnvFlags::NO_MEM_INIT | EnvFlags::NO_READ_AHEAD;
             let mut options = EnvOpenOptions::new();
             options.map_size(MAP_BYTES);
-            // SAFETY: the flags turn off no lock, and nothing else changes the file while it is
-            // mapped.
+            // SAFETY: the flags keep LMDB's locking on, and nothing else changes the file while it
+            // is mapped.
             let env = unsafe { options.flags(flags).open(dir.join("readings.mdb")) };
             let env: Env<WithTls> = env.expect("LMDB opens");
             let writing = env.write_txn().expect("LMDB writes");

@@ -1,4 +1,5 @@
-//! Counts the file syncs of this process, including those of linked C code, by replacing fsync.
+//! Counts the file syncs of this process, including those of linked C code: this file replaces
+//! fsync and fdatasync of the C library.
 //!
 //! LMDB writes its meta page through a synchronous descriptor, which is not counted.
 

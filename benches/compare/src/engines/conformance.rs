@@ -1,7 +1,8 @@
-//! Checks that every engine answers like a sorted map: runs random programs of all operations in
-//! all encodings, with reopens.
+//! Checks that every engine answers like a sorted map: runs random sequences of all operations in
+//! all encodings, and closes and reopens the store in between.
 //!
-//! Owns: the oracle, the programs, and the comparison of each answer and sometimes of all entities.
+//! Owns: the oracle (the expected contents), the random sequences, and the comparison of each
+//! answer; sometimes all entities are compared.
 //! Not here: speed, and durability, which only power cuts can test.
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use crate::reading::{Data, Digest, Key, Reading};
 use crate::sheet::{Kind, OwnedItem, Sheet};
 use crate::store::{Change, Durability, Encoding, Found, Setup, Store};
 
-/// Keys are in this many partitions of a few rows each, so that operations collide.
+/// Keys are in few partitions with few rows each, so that operations often meet the same keys.
 const PARTITIONS: u64 = 4;
 const ROWS: u64 = 60;
 const STEPS: usize = 4_000;
@@ -74,7 +75,7 @@ impl Oracle {
     }
 }
 
-/// One engine in one encoding, with its oracle.
+/// A random sequence of operations on one engine in one encoding, with the expected contents.
 struct Program<'a> {
     engine: Engine,
     dir: &'a Path,
@@ -265,7 +266,8 @@ impl Program<'_> {
         }
     }
 
-    /// Closes the store, or drops it as at the end of a process, and opens it again.
+    /// Closes the store, or drops it without a close, like a process that ends. Then opens it
+    /// again.
     fn reopen(&mut self) {
         let store = self.store.take().unwrap();
         if self.rng.chance(1, 2) {
@@ -360,8 +362,8 @@ fn check_sheets(engine: Engine) {
     }
 }
 
-/// Checks inserts, replacements, merges and takes by four threads: for each key and version exactly
-/// one thread succeeds.
+/// Checks concurrent inserts, replacements, merges and takes (removals of a partition's first
+/// entity) by four threads: for each key and version exactly one thread succeeds.
 fn check_threads(engine: Engine) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 300;
@@ -399,8 +401,8 @@ fn check_threads(engine: Engine) {
         }
     });
     assert_eq!(replaced.load(Ordering::Relaxed), KEYS);
-    // A merge sets only the temperature, so the other values of a concurrent put remain, whichever
-    // of the two is first.
+    // A merge sets only the temperature. So after a concurrent put and merge, in either order, all
+    // other values are those of the put.
     each(&|thread| {
         for number in 0..KEYS {
             if thread % 2 == 0 {

@@ -46,18 +46,19 @@ const BLOCK_BYTES: u32 = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: u32 = 16 << 10;
 /// The number of readings in each batch of a load.
 const PIECE: usize = 1_000;
-/// Background work counts as finished if none ran for this time: after a flush a compaction may
-/// start, and after that another one.
+/// The engine counts as idle if no background work ran for this time. A shorter pause may separate
+/// a flush from the compaction that it triggers, or two compactions.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// An open fjall with all readings in one keyspace.
 /// * fjall's journal has a mutex, which a synchronous commit holds during the sync. Here commits
 ///   write to the journal and then wait for a shared sync, which `Database::persist` allows:
-///   sixteen threads pay for about two syncs.
-/// * Conditional writes hold one of 1024 locks of the application during a plain get and insert.
+///   sixteen waiting threads cause about two syncs.
+/// * A conditional write is a plain get and insert under one of 1024 locks of the application.
 ///   fjall's transactions are slower: the single-writer form holds one lock during the sync, and
 ///   the optimistic form also keeps sets of reads and writes.
-/// * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+/// * The adapter remembers the head of each queue, so that a take does not scan the tombstones of
+///   earlier takes.
 /// * fjall has no range deletion: a partition is dropped key by key, in one batch.
 struct Fjall {
     db: Database,
@@ -142,7 +143,7 @@ impl Fjall {
         }
     }
 
-    /// Loads while keys ascend, and returns the first reading whose key does not.
+    /// Ingests readings as long as their keys ascend. Returns the first reading whose key does not.
     fn ingest(&self, readings: &mut dyn Iterator<Item = Reading>) -> Option<Reading> {
         let mut ingestion = self.readings.start_ingestion().expect("fjall ingests");
         let mut last = Vec::new();

@@ -1,8 +1,8 @@
 //! LMDB, by heed: its configuration, which [`ABOUT`] describes in reports, and the mapping of
 //! operations.
 //!
-//! Invariant: only the holder of the writer lock of the file at `current` changes that file; a
-//! store never returns to an earlier file.
+//! Invariant: only the holder of the current file's writer lock changes that file. A full
+//! compaction writes the next file; a store never returns to an earlier one.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
@@ -47,7 +47,7 @@ pub const ABOUT: About = About {
 
 const MAP_BYTES: usize = 1 << 40;
 const PIECE: usize = 50_000;
-/// The most files that an open store can have; each rewrite adds one.
+/// The most files that an open store can have. Each full compaction adds one.
 const FILES: usize = 64;
 
 type Readings = Database<'static, Bytes, Bytes>;
@@ -61,19 +61,19 @@ struct File {
     lazy: AtomicBool,
 }
 
-/// An open LMDB. Each of `files` before the current one was rewritten into the next.
+/// An open LMDB. A full compaction rewrites the current one of `files` into the next.
 /// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
-///   whatever the number of waiting threads. In return a read before a write is atomic without
-///   further locks.
+///   whatever the number of waiting threads. In return, reading and then writing in one transaction
+///   is atomic without further locks.
 /// * A flag of the environment decides if a commit syncs. Only the writer changes it, between its
 ///   last write and its commit.
-/// * At rest means rewritten in key order into full pages, as by `mdb_dump | mdb_load -a`. The old
-///   file's database is closed with the store.
+/// * A full compaction writes full pages in key order, as `mdb_dump | mdb_load -a` does. The old
+///   file's environment stays open until the store is closed.
 struct Lmdb {
     files: [OnceLock<File>; FILES],
     current: AtomicUsize,
     dir: PathBuf,
-    /// The number in the name of the first of `files`.
+    /// The number in the file name of the first element of `files`.
     first: usize,
     codec: Codec,
 }
@@ -128,8 +128,8 @@ impl File {
         }
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(512);
-        // SAFETY: the flags turn off no lock, and nothing else changes the file while it is mapped:
-        // its directory belongs to this store.
+        // SAFETY: the flags keep LMDB's locking on, and nothing else changes the file while it is
+        // mapped: its directory belongs to this store.
         let env = unsafe { options.flags(flags).open(path) }.expect("LMDB opens");
         let writing = env.write_txn().expect("LMDB writes");
         let opened = env.create_databases_and_commit(writing, |opener, writing| {
@@ -144,14 +144,14 @@ impl File {
         self.env.read_txn().expect("LMDB reads")
     }
 
-    /// Commits `writing`, which must be a transaction of this file, so that no other writer reads
-    /// the flag.
+    /// Commits `writing`, which must be the write transaction of this file: while it is open, no
+    /// other writer uses the flag that is set here.
     fn commit(&self, writing: RwTxn<'_>, durability: Durability) {
         let lazy = durability == Durability::Os;
         if self.lazy.swap(lazy, Ordering::Relaxed) != lazy {
             let mode = if lazy { FlagSetMode::Enable } else { FlagSetMode::Disable };
-            // SAFETY: only the writer runs this, so one thread at a time; the flag may change while
-            // a file is open.
+            // SAFETY: only the writer runs this, so only one thread at a time. LMDB allows changing
+            // this flag while a file is open.
             unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.expect("LMDB changes a flag");
         }
         writing.commit().expect("LMDB commits");
@@ -197,7 +197,8 @@ impl Lmdb {
         loop {
             let file = self.file();
             let mut writing = file.env.write_txn().expect("LMDB writes");
-            // A writer that waited for the lock during a rewrite must not write to the old file.
+            // A writer that waited for the lock during a full compaction must not write to the old
+            // file.
             if !std::ptr::eq(file, self.file()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The engines: opening and naming them.
+//! Names the engines, and opens them.
 //!
 //! Owns: [`Engine`]. Only this file names all implementations of `Store`.
 //! Not here: an engine's settings, which are in its own file with their reasons.
@@ -61,8 +61,8 @@ impl Engine {
         Engine::Sqlite,
     ];
 
-    /// Returns the encodings of the engine's entities; the first is the fastest, the natural choice
-    /// of its users.
+    /// Returns the encodings of the engine's entities. The first is the fastest, which users of the
+    /// engine would choose.
     pub fn encodings(self) -> &'static [Encoding] {
         match self {
             Engine::Rowstone => &[Encoding::Native],

@@ -54,12 +54,12 @@ struct Lazy {
 ///   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
 ///   off the sync of the file. A user of redb has to do the same for this durability.
 /// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
-///   whatever the number of waiting threads. In return a read before a write is atomic without
-///   further locks.
+///   whatever the number of waiting threads. In return, reading and then writing in one transaction
+///   is atomic without further locks.
 struct Redb {
     db: RwLock<Database>,
     lazy: Arc<AtomicBool>,
-    /// For syncing earlier unsynced commits.
+    /// Used to sync commits that were not synced when they were made.
     file: File,
     codec: Codec,
 }

@@ -57,10 +57,11 @@ const LEVEL_0_FILES: u64 = 20;
 const LOADED_BYTES: u64 = 320;
 
 /// An open RocksDB with readings in its default column family.
-/// * Conditional writes hold one of 1024 locks of the application during a plain get and put.
+/// * A conditional write is a plain get and put under one of 1024 locks of the application.
 ///   RocksDB's transactions (pessimistic or optimistic) do more and are slower: they index their
 ///   writes and look each key up again at the commit.
-/// * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+/// * The adapter remembers the head of each queue, so that a take does not scan the tombstones of
+///   earlier takes.
 /// * A load sorts as many readings as the write buffers hold and ingests them as a table file,
 ///   without log and memtable. Ascending input goes directly to the last level.
 /// * Scans use one thread, as in all engines here.
@@ -192,7 +193,7 @@ impl Rocks {
         });
     }
 
-    /// Ingests one durable table file, at the lowest level without overlap.
+    /// Writes `pairs` to a durable table file, and ingests it at the lowest level without overlap.
     fn ingest(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
         let path = self.dir.join("load.sst");
         let mut file = SstFileWriter::create(&self.options);

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * checksums, checks and durability have their defaults; none is turned off;
-//! * entities are built by `EntityEncoder`, which is meant for programs that write many of one
-//!   kind; single inserts pass properties, from which a row is built only if the key is free.
+//! * entities are built by `EntityEncoder`, which is meant for programs that write many entities of
+//!   one kind; single inserts pass properties, and rowstone builds the row only if the key is free.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -51,9 +51,11 @@ const NAMES: [&str; 10] = [
 ];
 
 thread_local! {
-    /// Reuses the shape of entities, as a program that writes many entities of one kind would.
+    /// Keeps the shape (property names and types) from one entity to the next, as a program that
+    /// writes many entities of one kind would.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
-    /// Reuses the shape of rows, as a program that reads many rows of one kind would.
+    /// Keeps the shape from one row to the next, as a program that reads many rows of one kind
+    /// would.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 

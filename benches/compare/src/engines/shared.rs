@@ -1,4 +1,5 @@
-//! Code that users of key-value stores write themselves, shared by all engines that need it.
+//! Code that an application on a key-value store has to write itself, shared by all engines that
+//! need it.
 //!
 //! Owns: versions, striped locks for reads before writes, heads of queues, one sync for many
 //! waiting threads, and splitting a load into pieces.
@@ -54,7 +55,7 @@ impl Codec {
         Self { encoding, versions: Versions::new() }
     }
 
-    /// Passes the value of `reading`, with a new version, to `with`.
+    /// Encodes `reading` with a new version, and passes the value to `with`.
     pub fn value<R>(&self, reading: &Reading, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|value| {
             self.encoding.encode(reading, self.versions.next(), value);
@@ -62,7 +63,7 @@ impl Codec {
         })
     }
 
-    /// Passes the value of `sheet`, with a new version, to `with`.
+    /// Encodes `sheet` with a new version, and passes the value to `with`.
     pub fn sheet<R>(&self, sheet: &Sheet, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|value| {
             self.encoding.encode_sheet(sheet, self.versions.next(), value);
@@ -70,7 +71,8 @@ impl Codec {
         })
     }
 
-    /// Passes `value` with one property changed and a new version to `with`.
+    /// Encodes `value` with `change` applied and with a new version, and passes the result to
+    /// `with`.
     pub fn merged<R>(&self, value: &[u8], change: Change, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|into| {
             self.encoding.merge(value, change, self.versions.next(), into);
@@ -78,7 +80,7 @@ impl Codec {
         })
     }
 
-    /// Returns key and value of `reading`, with a new version, owned.
+    /// Returns the key and the encoded value of `reading`, with a new version.
     pub fn pair(&self, reading: &Reading) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(256);
         self.encoding.encode(reading, self.versions.next(), &mut value);
@@ -129,15 +131,16 @@ fn stripe(key: &[u8]) -> usize {
     (hash >> 32) as usize % STRIPES
 }
 
-/// The heads of queues, so that a take does not scan the tombstones of all earlier takes.
+/// The heads of queues. A head is a lower bound of the keys in the queue's partition. A take starts
+/// there, and so does not scan the tombstones of earlier takes.
 ///
-/// No key of a partition is below its head. A head moves up to the taken key, but not above keys
-/// written meanwhile, and down when a smaller key is written.
+/// A take raises the head to the key that it took, but not above a key that was written during the
+/// take. A write of a smaller key lowers the head.
 pub struct Heads {
     any: AtomicBool,
     heads: Mutex<HashMap<Vec<u8>, Head>>,
-    /// One lock per group of partitions, so that a partition has one take at a time. The lock on
-    /// `heads` is not held during the search.
+    /// One lock per group of partitions, held during a take, so that a partition has one take at a
+    /// time. The lock on `heads` is not held during the search.
     turns: Box<[Mutex<()>]>,
 }
 
@@ -166,8 +169,8 @@ impl Heads {
         let (start, end) = (partition_start(partition), partition_end(partition));
         let turn = &self.turns[partition as usize % STRIPES];
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // A writer that does not see the flag has written before the search below, which finds its
-        // key.
+        // A writer that still sees `false` wrote its key before the search below starts, so the
+        // search finds that key.
         self.any.store(true, Ordering::SeqCst);
         let from = {
             let mut heads = self.lock();
@@ -190,7 +193,7 @@ impl Heads {
         self.lock().clear();
     }
 
-    /// Lowers the head of the partition. Must be called after a possibly new key was written.
+    /// Lowers the head of the partition. Must be called after each write whose key may be new.
     pub fn written(&self, key: &[u8]) {
         if !self.any.load(Ordering::SeqCst) {
             return;
@@ -210,8 +213,8 @@ impl Heads {
     }
 }
 
-/// A sync that is shared by all threads that wait for one. Engines with a log behind a mutex need
-/// it to share syncs.
+/// A sync that is shared by all threads that wait for one. It serves engines that would sync their
+/// log once per commit, behind a mutex.
 pub struct SharedSync {
     written: AtomicU64,
     synced: Mutex<u64>,
@@ -294,7 +297,7 @@ pub fn pieces(
 
 /// Sorts pairs by key, and keeps one per key.
 pub fn sorted(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    // Stable: of two entries with the same key, the later one wins.
+    // The sort is stable, so that of two entries with the same key the later one wins.
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
     let mut kept: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(pairs.len());
     for pair in pairs {

@@ -1,9 +1,9 @@
 //! SQLite, by rusqlite: its configuration, which [`ABOUT`] describes in reports, and the mapping of
 //! operations.
 //!
-//! Invariant: the writer has synchronous=FULL for `Durability::Sync`, and NORMAL for
-//! `Durability::Os`: commits are then written to the log, and checkpoints still sync, so that the
-//! file survives a power cut.
+//! Invariant: the writer sets synchronous=FULL for `Durability::Sync`, and NORMAL for
+//! `Durability::Os`. With NORMAL, commits are written to the log without a sync. Checkpoints still
+//! sync, so the file stays intact after a power cut.
 //!
 //! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
 
@@ -46,11 +46,12 @@ pub const ABOUT: About = About {
 
 const PIECE: usize = 50_000;
 const PAGE_BYTES: u64 = 4 << 10;
-/// The requested size of the map, which SQLite reduces to its compiled limit.
+/// The requested size of the memory map, which SQLite reduces to its compiled limit.
 const MAP_BYTES: i64 = 1 << 40;
 const STATEMENTS: usize = 32;
 
-/// The statements for readings: with a column for each property, or with one encoded value.
+/// The SQL statements for readings. A table has a column for each property, or one column with the
+/// encoded value.
 struct Sql {
     create: &'static str,
     put: &'static str,
@@ -112,8 +113,8 @@ const VALUES: Sql = Sql {
 const DELETE: &str = "DELETE FROM readings WHERE partition = ?1 AND row = ?2";
 const DROP: &str = "DELETE FROM readings WHERE partition = ?1";
 
-/// Statements for sheets of one kind. For rows of this length SQLite's manual recommends a separate
-/// key index.
+/// The SQL statements for sheets (entities with many or large properties) of one kind. For rows of
+/// this length SQLite's manual recommends a separate key index.
 struct SheetSql {
     create: String,
     put: String,
@@ -153,7 +154,7 @@ struct Writer {
     durability: Durability,
 }
 
-/// An open SQLite. The writer closes last, which empties the log.
+/// An open SQLite. The writing connection closes last, whereby SQLite empties the log.
 /// * One connection writes, behind a lock of the application. SQLite has one writer at a time
 ///   anyway, and threads that wait for its file lock sleep in steps. Readers have a connection
 ///   each, from a pool.
@@ -334,7 +335,8 @@ impl Sqlite {
         found
     }
 
-    /// Returns the version of an entity: a column, or the number in front of its value.
+    /// Returns the version of an entity, from its column or from the first bytes of the encoded
+    /// value.
     fn version_in(&self, connection: &Connection, key: &Key) -> rusqlite::Result<Option<u64>> {
         if self.encoding == Encoding::Native {
             let found = self.find(connection, VERSION, key, |row| row.get::<_, i64>(0))?;
@@ -395,7 +397,7 @@ impl Store for Sqlite {
 
     fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability) {
         pieces(readings, PIECE, |mut piece| {
-            // Stable: of two entries with the same key, the later one wins.
+            // The sort is stable, so that of two entries with the same key the later one wins.
             piece.sort_by(|a, b| {
                 (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row))
             });

@@ -1,4 +1,4 @@
-//! Bars as inline SVG: one for each engine and encoding, in the colours of the page.
+//! Draws bars as inline SVG: one for each engine and encoding, in the colours of the page.
 
 use std::fmt::Write;
 

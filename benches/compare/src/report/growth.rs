@@ -1,10 +1,9 @@
-//! Growth rows, which repeat an operation at several sizes: the slowdown compared with the smallest
-//! size, and the part of it that processor caches explain.
+//! Evaluates the growth rows, which repeat an operation at several sizes: the slowdown compared
+//! with the smallest size, and the part of it that processor caches explain.
 //!
 //! Invariants
 //! * a row is compared with its own smallest measured size; only the largest size has a target;
-//! * the effect of caches is measured: dependent memory accesses over as many bytes as each size
-//!   has.
+//! * the effect of caches is measured: dependent memory accesses over the raw bytes of each size.
 //!
 //! Not here: measuring the accesses (`limits.rs`).
 
@@ -30,9 +29,10 @@ pub struct Growth {
 /// The effect of processor caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Caches {
-    /// No effect: a load accesses memory sequentially.
+    /// No effect, because a load accesses memory sequentially.
     NoMatter,
-    /// The factor by which dependent accesses over the bytes of the size take longer.
+    /// The factor by which dependent accesses over the bytes of this size take longer than over
+    /// those of the smallest size.
     Explain(f64),
     NotMeasured,
 }

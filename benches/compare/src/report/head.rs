@@ -1,5 +1,5 @@
-//! The text before the tables of a form (`quick` or `full`): the machine, its limits, the builds,
-//! and the memory of the engines.
+//! Builds the text before the tables of a form (`quick` or `full`): the machine, its limits, the
+//! builds, and the memory of the engines.
 //!
 //! Not here: computing that memory (`plan.rs`).
 
@@ -45,7 +45,8 @@ fn memory(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut seen = BTreeSet::new();
     let sessions = entries.iter().map(|entry| (entry.row.session, entry.entities));
     let sessions = sessions.filter(|session| seen.insert(*session));
-    // A session under a limit reads a database that another process loaded.
+    // A session under a memory limit reads a database that another process loaded. Lists this load,
+    // too.
     let with_loads = sessions.flat_map(|(session, entities)| {
         let load = (session == Session::Cold).then_some((Session::ColdLoad, entities));
         load.into_iter().chain([(session, entities)])

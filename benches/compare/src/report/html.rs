@@ -1,5 +1,5 @@
-//! The HTML page: tables and charts in one file without external resources, for light and dark
-//! display modes.
+//! Builds the HTML page: tables and charts in one file without external resources, for light and
+//! dark display modes.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The physical limit of a row, in the row's unit, and rowstone's share of it.
+//! Computes the physical limit of a row, in the row's unit, and rowstone's share of it.
 //!
 //! Not here: measuring limits (`limits.rs`), the limit of each row (`rows.rs`).
 

@@ -1,8 +1,7 @@
-//! The report as Markdown, which the project keeps as `results/comparison.md`.
+//! Builds the report as Markdown, which the project keeps as `results/comparison.md`.
 //!
 //! Invariants
-//! * the file needs no editing: a reader finds all about a run in it, or in the documents that it
-//!   names;
+//! * the file needs no editing: everything about a run is in it, or in the documents that it names;
 //! * headings name the form (`quick` or `full`) only if the report has both.
 //!
 //! Not here: figures of rows (`summary.rs`), the text before the first group (`head.rs`).
@@ -22,7 +21,8 @@ parentheses. The ratio compares rowstone with the best peer of the row: above 1,
 ratios below 1 are bold. Where a peer was measured with several encodings, the row has its best one;
 a table after all groups has each of them.";
 
-/// Returns all forms, a table for each group of rows; an empty line separates blocks of text.
+/// Returns the document: for each form, a table per group of rows. An empty line separates blocks
+/// of text.
 pub fn document(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let mut blocks = vec![TITLE.to_owned(), INTRODUCTION.to_owned()];
     for (form, entries) in tables {
@@ -73,7 +73,7 @@ fn group(blocks: &mut Vec<String>, entries: &[Entry], all: &[Entry]) {
     costs(blocks, entries);
 }
 
-/// Returns the cells of a row: the better encoding of each engine.
+/// Returns the cells of a row: for each engine, the figure of its better encoding.
 fn figures(entry: &Entry, engines: &[Engine]) -> Vec<String> {
     let cells = engines.iter().map(|engine| {
         let Some(cell) = entry.of_engine(*engine) else {
@@ -152,7 +152,7 @@ fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     blocks.push(table(&head, entries.iter().map(row)));
 }
 
-/// Appends the settings of all engines with figures, as far as this build includes them.
+/// Appends the settings of all engines that have figures and that this build includes.
 fn setups(blocks: &mut Vec<String>, tables: &[(&str, Vec<Entry>)]) {
     let measured: Vec<Engine> = tables.iter().flat_map(|(_, entries)| engines(entries)).collect();
     let is_known = |engine: &Engine| engine.is_built() && measured.contains(engine);

@@ -1,4 +1,4 @@
-//! Reports of a run: a table on the terminal, an HTML page, a document and its data, all derived
+//! Reports a run: prints a table, and writes an HTML page, a document and its data. All are derived
 //! from `results.jsonl`.
 //!
 //! Not here: the format of its lines (`results.rs`).

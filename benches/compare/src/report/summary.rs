@@ -103,7 +103,7 @@ fn side(key: &Key) -> Side {
 }
 
 /// Returns the middle value; of an even number of values, the mean of the two in the middle.
-/// Requires at least one.
+/// Requires at least one value.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -202,7 +202,7 @@ impl Entry {
         targets.chain(growth).chain(failed).chain(notes).collect()
     }
 
-    /// Returns the best encoding of an engine.
+    /// Returns the cell of the engine's best encoding.
     pub fn of_engine(&self, engine: Engine) -> Option<&Cell> {
         let cells = self.cells.iter().filter(|cell| cell.side.engine == engine);
         if self.row.unit.higher_is_better() {

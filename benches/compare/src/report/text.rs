@@ -1,4 +1,4 @@
-//! The table on the terminal.
+//! Builds the table that is printed on the terminal.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Write amplification: a fill in random order with entities of about 1 KiB.
+//! Measures write amplification: fills a database with entities of about 1 KiB in random order.
 
 use super::Bench;
 use crate::choose::Permutation;

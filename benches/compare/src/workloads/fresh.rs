@@ -1,4 +1,5 @@
-//! Rows that start with an empty database: loads, durable commits, inserts, a queue.
+//! Measures the rows of the report that start with an empty database: loads, durable commits,
+//! inserts, a queue.
 //!
 //! Invariants
 //! * each row has its own database, removed afterwards;
@@ -19,11 +20,12 @@ use crate::store::Durability::{self, Os, Sync};
 use crate::store::{Found, Store};
 
 const GROUP: u64 = 100;
-/// Commits choose their entities below this number, which no engine reaches within the time.
+/// Commits choose entities with numbers below this limit. No engine commits as many within the
+/// time.
 const COMMIT_SPACE: u64 = 1 << 24;
 /// The number of entries in a queue.
 const QUEUE_DEPTH: u64 = 1_000;
-/// The most readings prepared for a row that commits with several tickets in flight.
+/// The most readings prepared for the row in which one thread keeps several commits in flight.
 const TICKETS_MAX: u64 = 300_000;
 
 /// Runs one row on its own database. `work` returns what the database must contain afterwards.
@@ -90,7 +92,7 @@ pub fn loads(bench: &mut Bench<'_>) {
     });
 }
 
-/// Returns the expected contents after all loads.
+/// Returns the expected contents of a database after `count` entities were loaded.
 fn written(bench: &Bench<'_>, count: u64) -> Found {
     let mut found = Found::default();
     for number in 0..count {
@@ -254,7 +256,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     drop(std::fs::remove_dir_all(bench.spec.dir.join(row)));
 }
 
-/// Inserts at the end and takes the head until the time ends, with a queue of constant length.
+/// Measures a queue of constant length: inserts at its end and takes its head until the time ends.
 pub fn queue(bench: &mut Bench<'_>) {
     fresh(bench, "queue", |bench, store| {
         let data = &bench.data;

@@ -1,4 +1,4 @@
-//! Rows that measure dropping a tenth of a database, and opening it after a close and after a kill.
+//! Measures dropping a tenth of a database, and opening it after a close and after a kill.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

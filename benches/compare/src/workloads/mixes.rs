@@ -1,8 +1,8 @@
-//! YCSB A to F, and reads with a concurrent writer.
+//! Measures the YCSB workloads A to F, and reads with a concurrent writer.
 //!
 //! The entities are the same as in all other rows; an update writes the whole entity. Keys are
-//! drawn by zipfian rank. The ranks are scattered over all keys, but in D the latest key has rank
-//! 0.
+//! drawn by zipfian rank. The ranks are scattered over all keys, except in workload D, where the
+//! latest key has rank 0.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,7 +109,7 @@ fn prepare(
 ) -> Vec<Op> {
     let data = &oracle.data;
     let mut inserted = 0;
-    // Revisions within the chunk: an entity may be written several times.
+    // Counts the revisions within the chunk, because an entity may be written several times.
     let mut revisions = std::collections::HashMap::new();
     let mut ops = Vec::with_capacity(count);
     while ops.len() < count {
@@ -173,8 +173,8 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     expected
 }
 
-/// Measures one thread that reads, while another rewrites existing entities at a steady pace, so
-/// that every answer is known.
+/// Measures a thread that reads while another one rewrites entities at a steady pace. The rewritten
+/// values are unchanged, so that every answer is known.
 pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     const ROWS: [(&str, bool); 2] =
         [("reads-with-writer", false), ("reads-with-writer-p999", true)];

@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and emits figures.
 //! Invariants
-//! * unselected rows are skipped; the oracle knows the changes that all others made;
+//! * rows that are not selected are skipped; the oracle records the changes of all measured rows;
 //! * every answer is checked: a wrong one ends the child, and the row has no figure.
 //!
 //! Not here: starting children (`run.rs`).
@@ -47,10 +47,10 @@ pub struct Spec {
     pub seed: u64,
     /// The time for which each row is measured.
     pub time: Duration,
-    /// The time for which each load is measured that has a row of its own in the report.
+    /// The time for which a load is measured, if it has a row of its own in the report.
     pub load_time: Duration,
-    /// Time limit for loading the entities that other measurements use. If it is exceeded, their
-    /// rows of the report are not measured.
+    /// Time limit for loading the entities that other measurements use. If loading takes longer,
+    /// those measurements are skipped.
     pub base_time: Duration,
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
@@ -137,7 +137,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Like [`row`](Self::row), but measures also unselected rows, and returns the figures.
+    /// Like [`row`](Self::row), but also measures rows that are not selected, and returns the
+    /// figures.
     fn measured(
         &self,
         row: &str,
@@ -241,7 +242,7 @@ impl<F: FnMut(u64) -> Reading> Iterator for Feed<F> {
 /// Loads `count` entities in a pseudo-random order, and returns the engine's time.
 ///
 /// # Panics
-/// If they are not all loaded within the spec's time: rows would be measured on a different
+/// If loading takes longer than the spec allows, because later rows would measure an incomplete
 /// database.
 fn load_all(spec: &Spec, data: &Data, store: &dyn Store, count: u64) -> Timing {
     let order = crate::choose::Permutation::new(spec.seed, count);

@@ -1,4 +1,4 @@
-//! Rows that only read: points, ranges, scans, filters.
+//! Measures the rows of the report that only read: points, ranges, scans, filters.
 
 use rowstone::Rng;
 
@@ -130,8 +130,8 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Measures filters over all entities, of which the given thousandths match. The rate counts all
-/// entities, not only the matching ones.
+/// Measures filters over all entities, of which `thousandths` of every thousand match. The rate
+/// counts all entities, not only the matching ones.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,
@@ -148,7 +148,7 @@ pub fn filters(
 }
 
 fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send + Sync) -> Timing {
-    // The first filter is unmeasured: it fills caches.
+    // The first pass is not measured, because it fills caches.
     if bench.spec.session != Session::Cold {
         assert_eq!(act(), expected, "a scan");
     }

@@ -1,4 +1,4 @@
-//! The rows of each session, in order.
+//! Runs each session: measures its rows of the report, in order.
 
 use std::time::Instant;
 
@@ -95,9 +95,8 @@ fn serve(bench: &mut Bench<'_>) {
     life::open_again(bench, BASE, owned, &mut oracle);
 }
 
-/// Compacts and closes the database, and then opens and closes it again, because preallocated space
-/// and files that only an opening removes are not data at rest. Then opens it for the following
-/// rows.
+/// Compacts and closes the database. Opens and closes it once more, which removes preallocated
+/// space and obsolete files, and then measures its size. Reopens it for the following rows.
 fn at_rest(
     bench: &mut Bench<'_>,
     row: &str,
@@ -113,14 +112,14 @@ fn at_rest(
         disk(bench, row);
     }
     let store = bench.spec.open(BASE);
-    // Runs even if unselected, because it checks the contents after the compaction.
+    // Runs even if its row is not selected, because it checks the contents after the compaction.
     reads::first_scan(bench, "scan-first", &*store, oracle);
     store
 }
 
-/// Compacts the database. For engines that compress, the time until the result is durable is the
-/// figure of `row`. This time does not include the wait until the engine is idle, whose length
-/// depends on the polling interval.
+/// Compacts the database. For engines that compress, `row` measures the time until the result is
+/// durable. The time until the engine is idle is excluded, because it depends on the polling
+/// interval.
 fn compact(bench: &mut Bench<'_>, row: &str, store: &dyn Store) {
     let entities = bench.spec.entities;
     let merge = |_: &Bench<'_>| {

@@ -1,5 +1,5 @@
-//! Rows that change existing entities: refused inserts, replaces with ETag, merges, also into wide
-//! and large entities.
+//! Measures the rows of the report that change existing entities: refused inserts, replaces with
+//! ETag, deletes, and merges, also into wide and large entities.
 
 use rowstone::Rng;
 
@@ -124,7 +124,8 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
     });
 }
 
-/// Writes `count` sheets, and then measures setting the counters of random ones.
+/// Writes `count` sheets (entities with many or large properties), and then measures setting the
+/// counters of random ones.
 pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     if !bench.wants(row) {
         return;
@@ -136,7 +137,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     }
     store.sync();
     store.settle();
-    // The digest of a counter alone, and of a sheet without its counter.
+    // The digest term of a counter, and the digest of a sheet without its counter.
     let counter = |value| {
         let before = std::iter::repeat_n(Item::Whole(0), kind.counter());
         digest(before.clone().chain([Item::Whole(value)])).wrapping_sub(digest(before))
@@ -149,7 +150,8 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     let rest: Vec<_> = (0..count).map(without_counter).collect();
     bench.begin();
     bench.raw_bytes_each = Sheet::new(seed, kind, 0).raw_bytes() as f64;
-    // Large entities fill the disk's queue quickly; the wait for it is not part of a figure.
+    // Few operations on large entities: more of them would fill the disk's queue, and the figure
+    // would include the wait for the disk.
     let (chunk, ops) = if kind == Kind::Large { (16, 512) } else { (256, u64::MAX) };
     let budget = Budget { ops, ..bench.budget() };
     bench.row(row, &*store, true, |_| {
