@@ -1,5 +1,5 @@
 //! An `Fs` wrapper that counts the engine's writes and syncs. The counts of all openings together
-//! are the wear account of the database.
+//! are the wear account of the database (`format::edit::wear`), which `manifest` stores.
 //!
 //! Invariants
 //! * only successful writes and syncs are counted;
@@ -7,8 +7,7 @@
 //!   durable, or when the file is dropped without a sync.
 //!
 //! Locks: one for the account and one for each file being written. They are never held together,
-//! and only for a few instructions. `format::edit::wear` defines the figures of the account;
-//! `manifest` stores them.
+//! and only for a few instructions.
 
 use std::fmt;
 use std::io;

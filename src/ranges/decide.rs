@@ -1,19 +1,13 @@
-//! Decides which ranges to split, where, and which neighbours to merge: pure functions of sizes,
-//! loads and ages. Ranges are split mainly by size, so that merges are short and few writes are
-//! delayed. They are split by load only where Azure Table storage would split, too, and a cut
-//! helps. They are merged late, because an extra range costs little.
+//! Decides which ranges to split, where, and which neighbours to merge: pure functions of the
+//! statistics that `load` collects. `lsm::range_split` applies the decisions. Ranges are split
+//! mainly by size; by load only where Azure Table storage would split, too, and a cut helps.
 //!
 //! Invariants
-//! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
-//!   ascending (descending) inserts are expected to continue at the upper (lower) end, and a single
-//!   partition is never cut for its load;
-//! * a cut needs load on both sides in each of the last minutes. If new rows are appended and read,
-//!   the load moves past every cut and leaves the lower side;
+//! * a split by load leaves each side [`DIVIDES_SHARE`] of the expected load, and a part of the
+//!   load of each of the last minutes. A single partition is never cut for its load;
 //! * a range is split by load only if both the load and the range have existed for minutes;
-//! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
-//!   and less than an eighth of the load at which a range is split, both for a whole hour.
-//!
-//! `load` collects the statistics, and `lsm::range_split` applies the decisions.
+//! * two ranges are merged only if together they have at most a quarter of the bytes and less than
+//!   an eighth of the load at which a range is split, both for a whole hour.
 
 use crate::format::names::{RangeId, TableId};
 

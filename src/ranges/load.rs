@@ -1,15 +1,13 @@
 //! The load of one range: rates now and in the last hour, the pattern of writes, the heaviest
-//! partitions, and a sample of accessed keys. Time is an argument of each call. Only some
-//! operations are recorded: each call stands for `weight` operations.
+//! partitions, and a sample of accessed keys. `lsm::load_sampling` chooses the operations to
+//! record; each call stands for `weight` operations. `decide` uses the load.
 //!
 //! Invariants
-//! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
+//! * time is an argument and advances in steps of [`STEP_SECONDS`]; results depend only on the
+//!   calls;
 //! * the size is bounded: about 12 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * values decay with time, all with the same half-life ([`HALF_LIFE_SECONDS`]). The exceptions
-//!   are distinct partitions, which cover the last one to two [`GENERATION_SECONDS`], and values
-//!   kept per minute.
-//!
-//! `lsm::load_sampling` chooses the operations to record, and `decide` uses the load.
+//! * values decay with the half-life [`HALF_LIFE_SECONDS`], except values kept per minute, and
+//!   distinct partitions, which cover the last one to two [`GENERATION_SECONDS`].
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;

@@ -1,5 +1,6 @@
 //! Reads the undamaged blocks of a possibly damaged file. A block's checksum covers the file's id
-//! and the block's number, so each block proves where it belongs.
+//! and the block's number, so each block proves where it belongs. `check` decides what a loss means
+//! for other files.
 //!
 //! Invariants
 //! * only blocks with a valid checksum are returned, in ascending key order. A block out of order
@@ -7,8 +8,6 @@
 //! * a block that is missing before a returned block, or before the end, is reported. The keys of
 //!   its entries are between those of the neighbouring returned blocks;
 //! * only one block is in memory at a time.
-//!
-//! `check` decides what a loss means for other files.
 
 use std::cell::Cell;
 use std::ops::Range;

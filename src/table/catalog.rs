@@ -1,13 +1,10 @@
-//! The catalog: the list of tables, stored as rows of table 0, with a copy in memory.
-//!
-//! | PartitionKey | RowKey             | properties                 |
-//! | `table`      | name in lower case | `Name` String, `Id` Int64; `Ttl` Int64, seconds, if rows expire |
-//! | `next`       | empty              | `Id` Int64: the next table |
-//!
-//! Gates and notes have rows of their own (`gates`, `notes`).
+//! The catalog: the list of tables, stored as rows of table 0, with a copy in memory. The row of a
+//! table has the PartitionKey `table`, its name in lower case as RowKey, and the properties `Name`,
+//! `Id` (Int64) and `Ttl` (Int64, in seconds, if rows expire). The row with the PartitionKey `next`
+//! has the `Id` of the next table. `gates` and `notes` have rows of their own.
 //!
 //! Invariants
-//! * a table's id is never reused: the next id, which has a row of its own, only grows;
+//! * a table's id is never reused: the next id only grows;
 //! * creating or dropping a table is an ordinary commit, and takes effect with that commit.
 //!
 //! Locks: `tables` is held during a commit of the catalog and is acquired before the commit lock.

@@ -1,15 +1,9 @@
-//! Damages random databases at random places. Each damaged database is then read as far as
-//! possible, healed, repaired and salvaged, and must never yield a wrong row.
-//!
-//! A seed determines a history and a database: several tables, overlapping versions in files and
-//! logs, deletions of rows, partitions and tables, closed or killed. Copies of the database are
-//! damaged in one place or several: bytes flipped, sectors zeroed, files cut or removed. Then
+//! Damages random databases in one place or several: bytes flipped, sectors zeroed, files cut or
+//! removed. A seed determines a history and a database, closed or killed. Then
 //! * a database that opens answers every read as the model does, or with `Corruption`;
 //! * once healed from a checkpoint, it answers as the model does;
 //! * once repaired, it has exactly the model's state at the reported moment, less the reported
-//!   losses, and no row that was deleted or overwritten by then;
-//! * once repaired with suspect rows kept, it has only rows that were once written, and exactly as
-//!   many more as are reported as suspect;
+//!   losses. With suspect rows kept, it also has rows that were once written, as many as reported;
 //! * each version that `salvage` finds was written, and each that is reported as live is the
 //!   model's row.
 //!

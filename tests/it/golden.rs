@@ -1,16 +1,6 @@
 //! Compares new databases byte by byte with stored databases of every format version:
 //! `tests/golden/v1` is the output of version 1.
 //!
-//! `v1-without-zones` and `v1-without-sizes` (of references) were written by version 1 before it
-//! had these optional parts; they contain neither range tombstones nor expiry. `v1-first-index`
-//! dates from before hash indexes had several forms, `v1-without-wear` from before manifests had
-//! the wear account. `v1-padded` has blocks of one page, which are padded; the blocks of the others
-//! are smaller. `v1-compressed` has compressed blocks. Their bytes depend on the compressor, so it
-//! is only read. `v1-kept` has logs that are kept for the change feed, and an import. `v1-killed`
-//! was not closed, so opening checks its log and its manifest against their stated lengths;
-//! `v1-without-lengths` dates from before lengths were stated. `v1-backup` is a backup directory
-//! with one backup of the content of `v1`.
-//!
 //! Record files are stored without trailing zeros, which are only reserved space. `REWRITE=1`
 //! writes all golden files again; never do that after a version was released.
 #![expect(clippy::disallowed_methods, reason = "golden files are files of the repository")]
@@ -134,12 +124,20 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 }
 
 const NEWEST: &str = "v1";
+/// From before hash indexes had several forms. Like it, `v1-without-zones` and `v1-without-sizes`
+/// (of references) were written before version 1 had these optional parts.
 const FIRST_INDEX: &str = "v1-first-index";
+/// From before manifests had the wear account.
 const WITHOUT_WEAR: &str = "v1-without-wear";
+/// From before logs and manifests stated their lengths.
 const WITHOUT_LENGTHS: &str = "v1-without-lengths";
+/// With blocks of one page, which are padded. The blocks of the others are smaller.
 const PADDED: &str = "v1-padded";
+/// With logs that are kept for the change feed, and an import.
 const KEPT: &str = "v1-kept";
+/// Not closed, so opening checks its log and its manifest against their stated lengths.
 const KILLED: &str = "v1-killed";
+/// With compressed blocks. Their bytes depend on the compressor, so it is only read.
 const COMPRESSED: &str = "v1-compressed";
 
 fn dir(version: &str) -> PathBuf {

@@ -1,12 +1,10 @@
 //! Runs everything concurrently on threads: readers, writers, snapshots, flushes, compactions,
-//! copies, and tables that are created and dropped.
+//! copies, and tables that are created and dropped. The threads share only the database and a flag,
+//! so that a thread sanitizer checks the database's synchronisation alone.
 //!
 //! Each thread checks its results: groups are whole, counters only grow, scans are ordered,
 //! snapshots do not change, tables contain only their own rows, and only expected errors occur. At
 //! the end the totals must be right, in the database, after a power cut, and after a close.
-//!
-//! Threads share only the database and a flag, so that a thread sanitizer checks the database's
-//! synchronisation alone.
 //!
 //! `SOAK=n` sets the number of writes of each writer; the default is 10,000.
 

@@ -15,12 +15,20 @@ const PATTERNS: &[(&str, &str, &str)] = &[
     ("thread::sleep", "sleep", "wait for a condition, or move a manual clock"),
     ("sleep_ms", "sleep", "wait for a condition, or move a manual clock"),
 ];
+/// The most lines in which a file says what it is.
+const HEADER_LINES_MAX: usize = 10;
 const WORDS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
 
 pub fn check(source: &Source) -> Vec<Offence> {
     let mut offences = Vec::new();
     if !source.raw[0].starts_with("//!") {
         offences.push(Offence::new(&source.path, 1, "header", "the file does not open with `//!`"));
+    }
+    let header = source.raw.iter().take_while(|line| line.starts_with("//!")).count();
+    // The header of the library is the first page of its documentation.
+    if header > HEADER_LINES_MAX && source.path != "src/lib.rs" {
+        let what = format!("{header} lines, at most {HEADER_LINES_MAX}");
+        offences.push(Offence::new(&source.path, 1, "header", what));
     }
     for (number, code) in source.code.iter().enumerate() {
         for (pattern, rule, what) in PATTERNS {
@@ -76,6 +84,7 @@ fn finds(text: &str, expected: &[(usize, &str)]) {
 fn leftovers_are_found_in_code_and_in_comments() {
     finds("//! A.\nfn a() {}", &[]);
     finds("fn a() {}", &[(1, "header")]);
+    finds(&"//! A.\n".repeat(11), &[(1, "header")]);
     finds("//! A.\nlet x = dbg!(1);", &[(2, "leftover")]);
     finds("//! A.\n// dbg!(1) in a comment, \"#[ignore]\"\nlet s = \"dbg!(1)\";", &[]);
     finds("//! A.\n\n#[ignore = \"slow\"]\n#[allow(x)]", &[(3, "ignored test"), (4, "allow")]);

@@ -1,25 +1,11 @@
 //! Simulates the life of an unattended device, from its first boot to the end of the simulated
 //! time. The device keeps some hours of sensor readings in a database. Every second it inserts a
-//! reading, every 10 s it replaces a setting conditionally, and every 30 s it inserts a group.
+//! reading, every 10 s it replaces a setting conditionally, and every 30 s it inserts a group. The
+//! power fails every 1 to 10 s. Each opening must show all durable readings that have not expired,
+//! and a prefix of the others.
 //!
-//! * The power fails every 1 to 10 s, at a random file operation or between two operations.
-//! * The clock of a boot is right, or wrong until it is set, or jumps by decades and back.
-//! * In one boot of twenty, 4 KiB of a table file cannot be read for up to four boots.
-//! * Each opening must show all durable readings that have not expired, and a prefix of the others.
-//!
-//! ```
-//! use std::time::Duration;
-//! use rowstone::sim::device::Life;
-//!
-//! let report = Life::new(42, Duration::from_secs(600)).run();
-//! assert!(report.failure.is_none(), "{report}");
-//! assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
-//! ```
-//!
-//! A life runs on one thread, and its seed decides everything: equal seeds have equal digests.
-//! Simulated time also advances while the power is off; the clock of the next boot may not show the
-//! time that passed. The parts are `model` (expected data), `work` (reads and writes) and `wall`
-//! (the clock).
+//! A life runs on one thread, and its seed decides everything: equal seeds have equal digests. The
+//! parts are `model` (expected data), `work` (reads and writes) and `wall` (the clock).
 
 mod model;
 mod report;
@@ -56,6 +42,20 @@ const STRETCH: u64 = 4 << 10;
 const STEPS_MAX: u64 = 100_000;
 
 /// The parameters of a life.
+///
+/// * The power fails at a random file operation or between two operations. Simulated time also
+///   advances while it is off; the clock of the next boot may not show the time that passed.
+/// * The clock of a boot is right, or wrong until it is set, or jumps by decades and back.
+/// * In one boot of twenty, 4 KiB of a table file cannot be read for up to four boots.
+///
+/// ```
+/// use std::time::Duration;
+/// use rowstone::sim::device::Life;
+///
+/// let report = Life::new(42, Duration::from_secs(600)).run();
+/// assert!(report.failure.is_none(), "{report}");
+/// assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// The seed of all random choices.

@@ -18,6 +18,21 @@ use super::program::{Failure, Mix, Program};
 pub const STEPS: usize = 200;
 
 /// Returns the program of a seed.
+///
+/// ```
+/// use rowstone::sim::{activate, explore};
+///
+/// let report = explore::program(42).run();
+/// assert!(report.failure.is_none());
+/// let mutant = activate("half-group"); // on this thread, until it is dropped
+/// let failure = (0..50).find_map(|seed| explore::program(seed).run().failure);
+/// assert!(failure.is_some());
+/// ```
+///
+/// A failure names its seed, and `rowstone sim --seed n` runs it again. When the generator changes,
+/// a seed denotes another program. [`Program::shrunk`] looks for fewer steps that fail in the same
+/// way and prints them as a script, which stays valid. Paste it into a file under `tests/scripts`,
+/// run it with `rowstone sim --script`, or read it with [`Program::from_script`].
 pub fn program(seed: u64) -> Program {
     Program::random(seed, STEPS, Mix::ALL)
 }

@@ -5,28 +5,8 @@
 //! failure can be reproduced on every machine. Each step's answers are compared with the oracle's.
 //! The state that survives the end of a run is compared with the acknowledged durability.
 //!
-//! ```
-//! use rowstone::sim::{activate, explore};
-//!
-//! let report = explore::program(42).run();
-//! assert!(report.failure.is_none());
-//! let mutant = activate("half-group"); // on this thread, until it is dropped
-//! let failure = (0..50).find_map(|seed| explore::program(seed).run().failure);
-//! assert!(failure.is_some());
-//! ```
-//!
-//! The internal modules are `generate` (the choice of steps), `faults` (damage to disk and
-//! process), `quiesce` (checks after background work), `concurrent_readers`, `space_limit`,
-//! `write_accounting`, and the steps of the runner by subject.
-//!
-//! # Reproducing a failure
-//!
-//! A failure names its seed: [`explore::program`] returns the program, and `rowstone sim --seed n`
-//! runs it. When the generator changes, a seed denotes another program.
-//! [`Program::shrunk`](program::Program::shrunk) looks for fewer steps that fail in the same way
-//! and prints them as a script, which stays valid. Paste it into a file under `tests/scripts`, run
-//! it with `rowstone sim --script`, or read it with
-//! [`Program::from_script`](program::Program::from_script).
+//! `explore` says how to reproduce a failure. The internal modules are `generate` (the choice of
+//! steps), `faults`, `quiesce` (checks after background work), and the steps by subject.
 
 pub use crate::mutants::{ActiveMutant, activate};
 pub use mutants::{MUTANTS, Mutant};
