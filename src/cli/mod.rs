@@ -1,15 +1,12 @@
-//! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON.
-//!
-//! `open` opens the database of a command. One file per group of commands: `advise`, `backup`,
-//! `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`), `damage`, `data`
-//! (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `query`,
-//! `pressure` and `stress` (the command `stress`), `service` (`serve`, `sas`), `sim`, `stats`,
-//! `wear`. `removal` asks before `drop-table` and `delete` remove many entities.
+//! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON. One file per
+//! group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy`
+//! (and `check-refs`), `damage`, `data` (entities), `exec`, `export`, `import`, `inspect`,
+//! `maintain`, `moving`, `partitions`, `pressure` and `stress` (the command `stress`), `query`,
+//! `service` (`serve`, `sas`), `sim`, `stats`, `wear`. `open` opens the database of a command, and
+//! `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
-//!
-//! Not here: JSON (`json`), the implementation of databases (`db` and below).
 
 mod advise;
 mod backup;
