@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::rng::Rng;
 
-/// The resolution of random factors: millionths.
+/// Random factors are multiples of one millionth.
 const MICROS: u64 = 1_000_000;
 /// A pause varies by this percentage in either direction.
 const SPREAD_PERCENT: u64 = 20;
@@ -104,7 +104,7 @@ pub struct RetryPolicy {
     pauses: Pauses,
 }
 
-/// An iterator over the pauses of one operation; see [`RetryPolicy::pauses`].
+/// An iterator over the pauses before the retries of one operation; see [`RetryPolicy::pauses`].
 #[derive(Clone, Debug)]
 pub struct RetryPauses {
     policy: RetryPolicy,
@@ -120,7 +120,7 @@ enum Pauses {
         min: Duration,
         max: Duration,
     },
-    /// The pauses in order; the last one is repeated.
+    /// The pauses before the first three retries, each at most `max`. The last one is repeated.
     Steps {
         steps: [Duration; 3],
         max: Duration,
@@ -210,8 +210,8 @@ impl RetryPolicy {
         self.run_while(rng, wait, Error::is_transient, operation)
     }
 
-    /// As [`run`](Self::run), for errors of any type: after an error for which `passes` returns
-    /// true, the operation is retried.
+    /// As [`run`](Self::run), for errors of any type. An error is considered transient if `passes`
+    /// returns true for it.
     ///
     /// # Errors
     /// The last error of `operation`.
@@ -246,7 +246,7 @@ impl Iterator for RetryPauses {
     }
 }
 
-/// Returns a random duration between 80 % and 120 % of `time`, with a factor in millionths.
+/// Returns a random duration between 80 % and 120 % of `time`.
 fn spread(time: Duration, rng: &mut Rng) -> Duration {
     let width = 2 * SPREAD_PERCENT * MICROS / 100;
     let factor = MICROS - SPREAD_PERCENT * MICROS / 100 + rng.below(width + 1);
@@ -274,7 +274,7 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // The pauses are within the interval, and some are close to each of its ends.
+            // All pauses are within the interval, and the extremes are close to its ends.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

@@ -1,11 +1,11 @@
 //! Random numbers: a small seeded generator, and the only access to the system's entropy.
 
-// This is the standard atomic, because a static cannot hold loom's. Models need not explore it: no
-// thread waits for it.
+// The atomic of the standard library, because loom's cannot be in a static. Loom need not explore
+// it, because no thread waits for it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. It is
-/// for ids, test programs and jitter, not for secrets.
+/// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. Use it
+/// for ids, randomized tests and jitter, not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
@@ -19,8 +19,8 @@ impl Rng {
 
     /// Creates a generator with a seed from the operating system.
     pub fn from_entropy() -> Self {
-        // Without entropy, an address and a counter still distinguish files within a process. Ids
-        // made from these numbers guard against stale bytes, not against adversaries.
+        // If the system provides no entropy, an address and a counter make the seeds within a
+        // process distinct. The numbers protect against stale data, not against attackers.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let fallback = || {
             let address = std::ptr::from_ref(&CALLS).addr() as u64;
@@ -40,7 +40,7 @@ impl Rng {
 
     /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product is below `bound`. This needs no division; for bounds below
+        // The high half of the product is below `bound`, and needs no division. For bounds below
         // 2^32 the bias is below 2^-32.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -73,8 +73,8 @@ mod tests {
         assert_eq!(rng.below(0), 0);
     }
 
-    /// The seed of a recorded failure must give the same numbers in every version, so that the
-    /// failure can be repeated.
+    /// Checks fixed sequences: a failing test records only its seed, so the numbers for a seed must
+    /// never change.
     #[test]
     fn choices_are_the_same_on_every_machine() {
         let mut rng = Rng::from_seed(42);

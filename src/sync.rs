@@ -1,7 +1,8 @@
-//! Synchronization primitives: parking_lot, arc-swap and std, or loom's under `cfg(loom)`.
+//! Synchronization primitives: those of parking_lot, arc-swap and std, or under `cfg(loom)` those
+//! of loom, which tries all orders in which threads may run.
 //!
-//! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` may run there,
-//! because these primitives work only inside a model.
+//! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` may run there:
+//! loom's primitives work only inside a loom model.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{
@@ -16,8 +17,8 @@ pub(crate) use loom::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// A mutex for counters that models need not explore, because no decision depends on them. No other
-/// lock is taken while this one is held.
+/// A mutex for counters. Loom models need not explore it, because no decision depends on the
+/// counters. While it is held, no other lock is taken.
 pub(crate) use parking_lot::Mutex as UnmodelledMutex;
 
 /// A value that is read often and replaced rarely.
@@ -37,9 +38,9 @@ pub(crate) use std::sync::OnceLock;
 #[cfg(tsan)]
 pub(crate) use self::sanitized::OnceLock;
 
-/// `OnceLock` for the thread sanitizer without an instrumented standard library (`.ci/tsan`), which
-/// cannot see the ordering of std's `OnceLock`. This one orders memory by its own flag, which the
-/// sanitizer sees: `set` stores it with `Release`, and `get` loads it with `Acquire`.
+/// A `OnceLock` for the thread sanitizer (`.ci/tsan`), which runs without an instrumented standard
+/// library and therefore cannot see the ordering of std's `OnceLock`. The sanitizer does see the
+/// flag of this one: `set` stores it with `Release`, and `get` loads it with `Acquire`.
 #[cfg(tsan)]
 mod sanitized {
     use super::{AtomicBool, Mutex, Ordering};
@@ -83,21 +84,22 @@ mod sanitized {
     }
 }
 
-/// A value that its first user creates, for code that loom models run.
+/// A `OnceLock` for code that loom models run.
 #[cfg(not(loom))]
 pub(crate) use self::OnceLock as ModelledOnce;
 
 #[cfg(loom)]
 pub(crate) use self::model::{ArcSwap, Condvar, ModelledOnce, Mutex, MutexGuard};
 
-/// The APIs of parking_lot, arc-swap and std's `OnceLock`, implemented with loom's primitives.
+/// Replacements for the types of parking_lot, arc-swap and std's `OnceLock`, with the same APIs but
+/// implemented with loom's primitives.
 #[cfg(loom)]
 mod model {
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// std's `OnceLock`, with ordering that loom sees.
+    /// std's `OnceLock`, with a lock that makes its ordering visible to loom.
     #[derive(Debug)]
     pub(crate) struct ModelledOnce<T> {
         cell: std::sync::OnceLock<T>,
@@ -122,7 +124,7 @@ mod model {
         }
     }
 
-    /// A pointer behind a lock. loom cannot explore arc-swap itself, which is assumed to be
+    /// A pointer behind a lock. Loom cannot explore the code of arc-swap, which is assumed to be
     /// correct.
     #[derive(Debug)]
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
@@ -147,9 +149,8 @@ mod model {
             *self.0.lock() = value;
         }
 
-        /// Replaces the value under a lock. arc-swap instead loads the value, computes the new one
-        /// and exchanges the two, and repeats this if another thread was first. The effect is the
-        /// same.
+        /// Replaces the value under a lock. The real arc-swap uses compare-and-swap instead, and
+        /// repeats `make` if another thread was first. The effect is the same.
         #[track_caller]
         pub(crate) fn rcu<R: Into<Arc<T>>>(&self, make: impl Fn(&Arc<T>) -> R) {
             let mut value = self.0.lock();
@@ -160,8 +161,8 @@ mod model {
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// `None` only within [`Condvar::wait`]: loom's wait consumes the guard, whereas parking_lot's
-    /// wait borrows it.
+    /// The field is `None` only within [`Condvar::wait`], because loom's wait consumes its guard,
+    /// whereas parking_lot's wait borrows it.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     #[derive(Debug, Default)]
@@ -203,8 +204,8 @@ mod model {
             guard.0 = Some(self.0.wait(held).expect("a panic ends the model"));
         }
 
-        /// Waits without a time limit, because a model has no time: in a model only a signal may
-        /// end a wait.
+        /// Waits without a time limit, because a loom model has no time. So in a model, only a
+        /// signal can end a wait.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
             self.wait(guard);
         }

@@ -1,13 +1,12 @@
-//! Protects accounts with a publicly known key. They are served to local clients only, on loopback.
+//! Protects accounts with a publicly known key. The server answers requests for such an account
+//! only if their `Host` is a loopback name or address.
 //!
-//! Any page in a browser may send requests to loopback, sign them with the public key, and read the
-//! answers through a name that resolves to loopback.
+//! The threat: any page in a browser may send requests to loopback and sign them with the public
+//! key. With a host name of its own that resolves to loopback it could also read the answers.
 //!
 //! Invariants
-//! * such an account is served only under names of loopback;
-//! * no page of another site writes to it, unless a rule of the account allows the page's origin.
-//!
-//! Not here: rules (`settings`), addresses that may be listened to (`check_exposure`).
+//! * an account with a public key is served only under loopback names and addresses;
+//! * no page of another site writes to it, unless a CORS rule of the account allows that origin.
 
 use std::net::IpAddr;
 
@@ -18,7 +17,7 @@ use super::accounts::Account;
 use super::request::Request;
 use super::settings;
 
-/// Refuses requests that no legitimate client of a public account sends.
+/// Refuses a request that a page of another site may have sent, if `account` has a public key.
 ///
 /// # Errors
 /// `AuthorizationFailure`, `CorsPreflightFailure`.
@@ -32,8 +31,8 @@ pub(super) fn check(request: &Request, account: &Account) -> Result<(), Fault> {
         ));
     }
     let is_write = !matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    // Only browsers send this header. It shows whether the page that makes the request is of
-    // another site.
+    // Only browsers send `Sec-Fetch-Site`. Its value is `cross-site` if the requesting page belongs
+    // to another site.
     let is_foreign = request.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
     if is_write && is_foreign && !settings::is_shared(request, account) {
         return Err(Known::CorsPreflightFailure.into());
@@ -41,7 +40,7 @@ pub(super) fn check(request: &Request, account: &Account) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a `Host` is a name of loopback.
+/// Whether `host`, the value of a `Host` header, is a loopback name or address.
 fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,7 +1,7 @@
-//! Counters of a server in the Prometheus text form.
+//! Counts the requests of a server, and exports the counters in the Prometheus text format.
 //!
-//! Not here: the counters of databases and the text form (`Db::stats`, `db::prometheus`), the
-//! listener (`http::metrics`).
+//! Not here: the counters of databases (`Db::stats`), the text format (`db::prometheus`), the
+//! listener that serves it (`http::metrics`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::db::prometheus::{Exposition, Metric};
 use crate::sync::Mutex;
 
-/// Upper bounds of the histogram of times, in seconds.
+/// Upper bounds of the buckets in the histogram of response times, in seconds.
 const BOUNDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// Counts since the server started.
@@ -20,7 +20,7 @@ pub(crate) struct Metrics {
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// By method, status and code.
+    /// The number of requests by method, HTTP status and error code.
     requests: BTreeMap<(&'static str, u16, String), u64>,
     times: [u64; BOUNDS.len()],
     count: u64,
@@ -41,7 +41,8 @@ impl Metrics {
         bytes_out: usize,
     ) {
         let mut counted = self.counted.lock();
-        // Bounds the number of keys: the service has few codes, but clients may send any method.
+        // `known` maps all unusual methods to one name, because clients may send any method and
+        // could add any number of keys.
         let key = (known(method), status, code.to_owned());
         *counted.requests.entry(key).or_default() += 1;
         let seconds = time.as_secs_f64();

@@ -1,13 +1,13 @@
 //! The Table service over HTTP: translates requests to calls of the library.
 //!
-//! Three layers, none of which imports a higher one:
+//! Three layers, each of which imports only layers below it:
 //! 1. `http` accepts connections and reads requests; only it knows sockets and async;
 //! 2. `service` authenticates a request (`auth`) and dispatches it to `tables`, `entities`, `batch`
 //!    or `settings`, which call the library and build a [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
 //!
-//! Not here: JSON of entities (`crate::json`), the operations (`table`, `query`), arguments
-//! (`cli::serve`).
+//! Not here: entities as JSON (`crate::json`), the operations on tables and entities (`table`,
+//! `query`), command-line arguments (`cli::serve`).
 
 pub(crate) mod accounts;
 mod auth;

@@ -22,15 +22,16 @@ use super::request::Request;
 const PAGE: &str = include_str!("page/index.html");
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json; charset=utf-8";
-/// No external resources and no framing, because the page holds a key.
+/// The page's content security policy: because the page holds a key, it may load no external
+/// resource and no site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// The path, under the account, of the requests that only the page makes.
 const INSIDE: &str = "$rowstone/";
-/// The maximum number of entities that the query reads for an explanation.
+/// The maximum number of entities that a query may read when the page asks to explain it.
 const EXPLAINED: usize = 100;
 
-/// Settings common to all requests.
+/// The page's settings, the same for all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
     /// Whether the page may change entities.
@@ -54,7 +55,7 @@ pub(super) fn answer(request: &Request) -> Option<Reply> {
     }
 }
 
-/// Answers a request that only the page makes.
+/// Answers a request under [`INSIDE`], which only the page makes.
 pub(super) fn inside(
     settings: Settings,
     context: &RequestContext<'_>,

@@ -1,7 +1,6 @@
 //! A response before it is sent, and the headers common to all responses.
 //!
-//! Not here: bodies (`protocol`), headers of single operations (`entities`, `tables` and the
-//! others).
+//! Not here: bodies (`protocol`), headers of single operations (`entities`, `tables`, `settings`).
 
 use std::borrow::Cow;
 
@@ -18,7 +17,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: Vec<(HeaderName, Cow<'static, str>)>,
     pub(crate) body: Vec<u8>,
-    /// The share of the body in the budget of unsent responses.
+    /// The bytes that the body reserves in the budget of unsent responses.
     pub(super) share: Share,
 }
 
@@ -29,7 +28,7 @@ pub(crate) const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-co
 pub(crate) const DATA_SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// The headers that every finished response has; pages of other origins may see them, too.
+/// The headers that [`signed`](Reply::signed) adds. Pages of other origins may read them, too.
 pub(crate) static COMMON: [HeaderName; 6] = [
     header::X_CONTENT_TYPE_OPTIONS,
     REQUEST_ID,
@@ -48,7 +47,7 @@ impl Reply {
         Reply { status, headers: Vec::with_capacity(12), body: Vec::new(), share: Share::default() }
     }
 
-    /// Returns a response about tables or entities, which no cache may keep.
+    /// Returns a response about tables or entities, which caches must not store.
     pub(crate) fn uncached(status: u16) -> Self {
         Reply::new(status).with(header::CACHE_CONTROL, "no-cache")
     }
@@ -75,7 +74,7 @@ impl Reply {
         self.with_body(XML, body)
     }
 
-    /// Adds the headers common to all responses.
+    /// Completes the response with the headers common to all responses.
     pub(crate) fn signed(
         self,
         request_id: &str,
@@ -99,14 +98,14 @@ impl Reply {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| &**value)
     }
 
-    /// Returns the response to a request that ended in a panic.
+    /// Returns the response to a request whose handler panicked.
     pub(crate) fn broken(request_id: &str) -> Self {
         let code = crate::error::Code::InternalError;
         Reply::new(code.status()).with(ERROR_CODE, code.as_str()).signed(request_id, None, None)
     }
 }
 
-/// Converts the name of one of the server's own headers, which is always valid.
+/// Returns the name of a header that the server itself defines; such names are always valid.
 pub(super) fn name(name: &str) -> HeaderName {
     HeaderName::try_from(name).unwrap_or(ERROR_CODE)
 }

@@ -1,4 +1,4 @@
-//! A request as received.
+//! A request as received, before it is interpreted.
 //!
 //! Not here: reading it from a connection (`http::server`), its meaning (`context`).
 
@@ -30,9 +30,9 @@ pub(crate) struct Request {
     pub(crate) is_encrypted: bool,
     pub(crate) received: DateTime,
     pub(crate) request_id: String,
-    /// The slot of its connection, if it has one.
+    /// The slot that limits and tracks its connection; `None` for a request without a connection.
     pub(crate) slot: Option<Arc<ConnectionSlot>>,
-    /// The budget of unsent responses, if it is bounded.
+    /// The budget of unsent responses; `None` if it is unlimited.
     pub(crate) response_budget: Option<Budget>,
 }
 
@@ -45,7 +45,7 @@ impl Request {
         request_id: String,
     ) -> Self {
         let mut headers = head.headers;
-        // A host in the request line overrides the header.
+        // The host in the request line overrides the header `Host`.
         if let Some(authority) = head.uri.authority()
             && let Ok(host) = HeaderValue::from_str(authority.as_str())
         {
@@ -74,7 +74,7 @@ impl Request {
         has_body && !is_told
     }
 
-    /// Grows `share` to cover an answer of `bytes` bytes. Must be called before the answer is
+    /// Grows `share` to `bytes`, the size of the response. Must be called before the response is
     /// built.
     ///
     /// # Errors
@@ -83,8 +83,8 @@ impl Request {
         self.response_budget.as_ref().map_or(Ok(()), |budget| budget.grow(share, bytes))
     }
 
-    /// Returns a reused buffer for an answer, counted in `share`. If the budget cannot cover the
-    /// buffer, returns an empty one, because the answer may be smaller and fit into the budget.
+    /// Returns a reused buffer for a response and charges its capacity to `share`. If the budget
+    /// cannot cover it, returns an empty buffer: the response may be smaller and still fit.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }
@@ -116,7 +116,7 @@ impl Request {
 
 impl Headers for Request {
     fn nth(&self, name: &str, index: usize) -> Option<&str> {
-        // There are few headers: comparing each costs less than a hash lookup.
+        // A request has few headers, so comparing each name costs less than a hash lookup.
         let mut same = self.headers.iter().filter(|(given, _)| {
             let given = given.as_str();
             given.len() == name.len() && given.eq_ignore_ascii_case(name)

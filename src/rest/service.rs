@@ -44,10 +44,10 @@ pub(crate) struct Service {
     metrics: Metrics,
 }
 
-/// A request that was carried out, except that its commit may not be durable yet.
+/// A request that was executed, except that its commit may not be durable yet.
 #[derive(Debug)]
 pub(super) struct Begun {
-    /// The reply if the commit succeeds.
+    /// The response to send if the commit succeeds.
     reply: Reply,
     version: Version,
     pub(super) ticket: Option<Ticket>,
@@ -82,7 +82,7 @@ impl Service {
         DateTime::from_ticks(self.clock.now()).unwrap_or(DateTime::MAX)
     }
 
-    /// Creates an id of a request or of a part of a response.
+    /// Creates an id for a request or for a boundary in a response.
     pub(crate) fn new_id(&self) -> String {
         let mut ids = self.ids.lock();
         let words = [ids.next_u64(), ids.next_u64()];
@@ -90,19 +90,19 @@ impl Service {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&words[0].to_le_bytes());
         bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-        // Version 4, variant 1: random.
+        // Sets the version (4, random) and variant (RFC 4122) of a UUID.
         (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
         Guid::from_bytes(bytes).to_string()
     }
 
-    /// Answers a request. Blocks until its commit is durable.
+    /// Answers a request. Blocks until its commit, if any, is durable.
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         let mut begun = self.begin(request);
         let committed = begun.ticket.take().map_or(Ok(()), |ticket| ticket.wait().map(drop));
         self.end(request, begun, committed)
     }
 
-    /// Carries a request out up to the point where it waits for its commit to become durable.
+    /// Executes a request, but does not wait for its commit to become durable.
     pub(super) fn begin(&self, request: &Request) -> Begun {
         let start = self.clock.monotonic();
         let commits = Commits::Later(Cell::new(None));
@@ -114,7 +114,7 @@ impl Service {
         Begun { reply, version, ticket, start }
     }
 
-    /// Completes a request that was begun, with the result of its commit.
+    /// Completes a request after [`begin`](Self::begin); `settled` is the result of its commit.
     pub(super) fn end(&self, request: &Request, begun: Begun, settled: Result<(), Error>) -> Reply {
         let reply = match settled {
             Ok(()) => begun.reply,
@@ -123,7 +123,7 @@ impl Service {
         self.finish(request, reply, begun.version, begun.start)
     }
 
-    /// Answers a request; also returns the protocol version of the answer.
+    /// Builds the response to a request; also returns the protocol version of the response.
     fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
         let mut version = None;
         let reply = self.route(request, commits, &mut version);
@@ -136,7 +136,8 @@ impl Service {
         self.finish(request, self.fault(request, &fault), request.version(), self.clock.monotonic())
     }
 
-    /// Authenticates a request by its head alone: no signature covers a body.
+    /// Authenticates a request by its head alone, which suffices because no signature covers a
+    /// body.
     ///
     /// # Errors
     /// The fault with which the request would be answered.
@@ -150,7 +151,7 @@ impl Service {
     }
 
     /// Parses the address. If the host seems to name an account that does not exist, but the path
-    /// names an existing one, the account of the path is used.
+    /// names an existing one, uses the account in the path.
     fn target(&self, request: &Request) -> Result<Target, Fault> {
         let read = |style| address::read(&request.path, &request.query, request.host(), style);
         let target = read(Style::ByHost)?;
@@ -219,7 +220,7 @@ impl Service {
         if target.secondary && is_write {
             return Err(Known::InsufficientAccountPermissions.into());
         }
-        // The connection omits the body of an answer to HEAD.
+        // HEAD is answered like GET; the connection then omits the body.
         let is_head = context.method == Method::Head;
         let method = if is_head { Method::Get } else { context.method };
         match (&target.resource, method, comp) {
@@ -295,9 +296,9 @@ impl Service {
         start: Duration,
     ) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
-        // The answer to a read or a refusal is sent only if the budget has room for it. The answer
-        // to a write is always sent: space in the budget was reserved before the write was carried
-        // out.
+        // The response to a read or a refusal is sent only if the budget has room for it. The
+        // response to a write is always sent: its space in the budget was reserved before the
+        // write.
         let tells_of_a_write = reply.status.is_success() && reply.status != StatusCode::OK;
         let room = reply.body.capacity();
         match request.grow(&mut reply.share, room) {
@@ -332,8 +333,8 @@ impl Service {
 }
 
 impl Request {
-    /// Refuses known headers with values that are not text. If, for example, a condition were
-    /// ignored, a conditional write would become an unconditional one.
+    /// Refuses a request if one of these headers is not valid text. Ignoring the header could, for
+    /// example, turn a conditional write into an unconditional one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
             "Accept",
@@ -345,8 +346,8 @@ impl Request {
             "X-HTTP-Method",
             "x-ms-version",
         ];
-        // Most requests need no lookup by name: this one is skipped if all values are text, and the
-        // one below if no name occurs twice.
+        // Avoids lookups by name for most requests: this loop is skipped if all values are text,
+        // and the one below if no name occurs twice.
         let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
         if !self.headers.values().all(is_text) {
             for name in MEANT {
@@ -357,8 +358,8 @@ impl Request {
                 }
             }
         }
-        // Headers that must not be repeated: a reader of the first value and a reader of the last
-        // would see different requests.
+        // Headers that must not be repeated: a proxy and the server could use different values, and
+        // so see different requests.
         const SINGLE: [&str; 11] = [
             "Accept",
             "Authorization",
@@ -380,7 +381,7 @@ impl Request {
             if values.next().is_some()
                 && let Some(second) = values.next()
             {
-                // Credentials must not appear in an answer.
+                // The error contains the repeated value, but must not reveal credentials.
                 let second = if name == "Authorization" { b"" } else { second.as_bytes() };
                 return Err(Fault::header(name, &String::from_utf8_lossy(second)));
             }
@@ -397,8 +398,8 @@ impl Request {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 
-    /// Whether errors have XML bodies. They do for preflight requests, and for requests with `comp`
-    /// (settings, policies and statistics), whose bodies are XML.
+    /// Whether error bodies are XML. They are for preflight requests, and for requests with `comp`
+    /// (settings, policies and statistics), whose other bodies are XML, too.
     fn has_xml_errors(&self) -> bool {
         let query = address::Parameters::read(&self.query).unwrap_or_default();
         query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"

@@ -1,9 +1,10 @@
 //! Settings of an account and of its tables: policies, service properties, statistics, and
 //! cross-origin requests.
 //!
-//! They are stored as notes of the account's database, in the same form as on the wire.
+//! Settings are stored as notes, small named texts in the catalog of the account's database, in
+//! the same XML as in requests.
 //!
-//! Not here: that form (`protocol::settings`).
+//! Not here: parsing and writing the XML (`protocol::settings`).
 
 use std::sync::Arc;
 
@@ -22,16 +23,16 @@ use super::context::RequestContext;
 use super::reply::{self, Reply, name};
 use super::request::Request;
 
-/// The note that holds the properties of the service.
+/// The name of the note that holds the service properties.
 const PROPERTIES: &str = "service-properties";
 
-/// Returns the properties of the service, with defaults for those never set.
+/// Returns the service properties. Those that were never set have their default values.
 fn properties(account: &Account) -> Result<Properties, Fault> {
     Ok(stored(account)?.map_or_else(Properties::default, |stored| (*stored).clone()))
 }
 
-/// Returns the stored properties; `None` if none was ever set. Every request calls this, so the
-/// result is cached until the note has a new text.
+/// Returns the stored service properties; `None` if none was ever set. Every request calls this, so
+/// the parsed properties are cached until the note changes.
 fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     let Some(text) = account.db.catalog.note(None, PROPERTIES)? else { return Ok(None) };
     let mut known = account.properties.lock();
@@ -91,12 +92,12 @@ pub(super) fn statistics(context: &RequestContext<'_>) -> Result<Reply, Fault> {
         return Err(Fault::parameter("comp", "stats", reason));
     }
     let mut body = Vec::new();
-    // There is one copy, so reads from the secondary location see every write.
+    // Only one copy of the data exists, so reads from the secondary location see every write.
     put_stats(&mut body, context.request.received);
     Ok(Reply::new(200).with_xml(body))
 }
 
-/// Refuses a request for settings of the service without `restype=service`.
+/// Refuses a request about service properties or statistics without `restype=service`.
 fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
     const RESTYPE: &str = "restype";
     match context.target.query.get(Parameter::Restype) {
@@ -109,14 +110,14 @@ fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Answers a browser that asks whether a page may make a request.
+/// Answers a preflight request, with which a browser asks whether a page may make a request.
 pub(super) fn preflight(request: &Request, account: Option<&Account>) -> Result<Reply, Fault> {
     let rules = account.map(properties).transpose()?.unwrap_or_default().cors;
     let answer = cors::preflight(&rules, request)?;
     Ok(with_all(Reply::new(200), answer))
 }
 
-/// Adds the headers that let a page of another origin read the response, if a rule allows it.
+/// Adds the CORS headers that let a page of another origin read the response, if a rule allows it.
 pub(super) fn share(request: &Request, account: &Account, reply: Reply) -> Reply {
     let Ok(Some(properties)) = stored(account) else { return reply };
     if properties.cors.is_empty() {
@@ -128,7 +129,7 @@ pub(super) fn share(request: &Request, account: &Account, reply: Reply) -> Reply
     with_all(reply, answer)
 }
 
-/// Whether a rule lets a page of another origin make this request.
+/// Whether a CORS rule lets a page of another origin make this request.
 pub(super) fn is_shared(request: &Request, account: &Account) -> bool {
     let origin = request.value("Origin");
     let rules = properties(account).map(|properties| properties.cors).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Tables: listing, creating and deleting them.
+//! The operations on tables: list, get, create and delete.
 //!
-//! Not here: their policies (`settings`).
+//! Not here: the access policies of tables (`settings`).
 
 use hyper::header;
 
@@ -19,7 +19,7 @@ use super::entities::filter;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 const PAGE_TABLES: usize = 1_000;
-/// The only property of a table.
+/// The only property of a table that a filter or a body may contain.
 const TABLE_NAME: &str = "TableName";
 
 /// Answers a listing of tables.
@@ -46,13 +46,13 @@ pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// Parses a filter on names of tables, their only property.
+/// Parses a filter on the names of tables.
 fn read_filter(parameters: &Parameters) -> Result<Filter, Fault> {
     let filter = filter(parameters)?;
     if is_about_name(filter.node()) { Ok(filter) } else { Err(Code::InvalidInput.into()) }
 }
 
-/// True if only the name is compared.
+/// True if the filter compares no property except the table's name.
 fn is_about_name(node: &Node) -> bool {
     match node {
         Node::All | Node::TooDeep => true,

@@ -1,6 +1,6 @@
-//! The client's half of the protocol, for tests and fuzz targets: responses to batches, and faults.
+//! Reads responses as a client does, for tests and fuzz targets: responses to batches, and faults.
 //!
-//! Not here: the server's half (`protocol`).
+//! Not here: writing responses (`protocol`).
 
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub mod fuzz;
@@ -12,7 +12,7 @@ use super::protocol::xml;
 use crate::json::{self, Scalar};
 use crate::model::GROUP_OPERATIONS_MAX;
 
-/// A response inside a batch, as a client reads it.
+/// The response to one operation in a batch, as a client reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer<'a> {
     pub(crate) status: u16,
@@ -85,7 +85,7 @@ fn read_fault(code: String, status: u16, message: &str) -> Fault {
     Fault { index, ..Fault::build(code.into(), status, text.to_owned()) }
 }
 
-/// Returns the text of a member's value.
+/// Returns the JSON text of the value of member `name`.
 fn member<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let members = json::read_object(text, 16).ok()?;
     members.into_iter().find(|(member, _)| member == name).map(|(_, value)| value.get())

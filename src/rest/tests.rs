@@ -1,5 +1,6 @@
-//! The service's behaviour, feature by feature: requests in, status, headers and body out, without
-//! sockets. Time is frozen and ids are seeded, so that whole answers can be compared.
+//! Tests the service feature by feature, without sockets: each test sends requests and compares
+//! status, headers and body of the responses. The clock is set by the test and ids are seeded, so
+//! that whole responses can be compared.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,7 +43,7 @@ mod writes;
 
 /// The address of the development account.
 const BASE: &str = "http://127.0.0.1:10002/devstoreaccount1/";
-/// The time at which the first entity is written, unless a test sets another one.
+/// The time of the first write of an entity, unless a test sets another time.
 const NOW: &str = "2024-02-03T04:05:06.1234567Z";
 /// `NOW` as an ETag.
 const NOW_ETAG: &str = "W/\"datetime'2024-02-03T04%3A05%3A06.1234567Z'\"";
@@ -51,7 +52,7 @@ const MINIMAL: &str = "application/json;odata=minimalmetadata;streaming=true;cha
 const ACME: &str = "acme";
 const ACME_KEYS: [&str; 2] = ["c2VjcmV0IG9uZQ==", "c2VjcmV0IHR3bw=="];
 
-/// Two accounts in memory, and their service.
+/// A service with two accounts, whose databases are in memory.
 struct Site {
     service: Service,
     clock: Arc<ManualClock>,
@@ -62,7 +63,7 @@ struct Ask<'s> {
     site: &'s Site,
     request: Request,
     scheme: Scheme,
-    /// The account and key that sign it.
+    /// The account and key with which the request is signed; `None` sends it unsigned.
     signer: Option<(String, AccountKey)>,
 }
 
@@ -94,7 +95,7 @@ impl Site {
         Self::with(clock, databases)
     }
 
-    /// Creates a site with a separate clock for the databases.
+    /// Creates a site. `clock` is the clock of the service, `databases` the clock of the databases.
     fn with(clock: Arc<ManualClock>, databases: Arc<dyn Clock>) -> Self {
         let acme = AccountConfig {
             name: ACME.to_owned(),
@@ -137,7 +138,7 @@ impl Site {
         self.ask_path(method, &format!("/{DEVELOPMENT_ACCOUNT}/{address}"))
     }
 
-    /// Returns a request for a raw path and query string.
+    /// Returns a request for `address`, a full path with an optional query string.
     fn ask_path(&self, method: &str, address: &str) -> Ask<'_> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let request = Request {
@@ -180,7 +181,7 @@ impl Site {
         self.ask("DELETE", address)
     }
 
-    /// Returns a read with parameters, which are escaped.
+    /// Returns a GET request. The values of `parameters` are escaped.
     fn get_with(&self, path: &str, parameters: &[(&str, &str)]) -> Ask<'_> {
         let mut address = path.to_owned();
         put_query(&mut address, parameters.iter().copied());
@@ -200,7 +201,7 @@ impl Site {
         got.values("RowKey").join(" ")
     }
 
-    /// Inserts an entity with these properties, JSON without braces, into `people`.
+    /// Inserts an entity into `people`; `properties` are its properties as JSON without braces.
     #[track_caller]
     fn insert(&self, pk: &str, rk: &str, properties: &str) -> Got {
         let comma = if properties.is_empty() { "" } else { "," };
@@ -209,7 +210,7 @@ impl Site {
         got.done(204)
     }
 
-    /// Gets the entity of `people` with PartitionKey `p`, without metadata.
+    /// Gets the entity with PartitionKey `p` and RowKey `rk` from `people`, without metadata.
     fn bare(&self, rk: &str) -> Got {
         let ask = self.get(&format!("people(PartitionKey='p',RowKey='{rk}')"));
         ask.header("Accept", "application/json;odata=nometadata").send()
@@ -299,7 +300,8 @@ impl Ask<'_> {
         }
     }
 
-    /// Signs and sends the request; returns the reply, which holds its share of the budget.
+    /// Signs and sends the request. Returns the request and the reply, whose body stays charged to
+    /// the budget of unsent responses while the reply exists.
     fn reply(mut self) -> (Request, Reply) {
         if let Some((account, key)) = &self.signer {
             let query = Parameters::read(&self.request.query).unwrap_or_default();
@@ -349,7 +351,7 @@ impl Got {
         got
     }
 
-    /// Asserts an error in the JSON shape.
+    /// Asserts an error with a JSON body; `text` is its message.
     #[track_caller]
     fn refused(self, status: u16, code: &str, text: &str) -> Self {
         let text = in_json(text);
@@ -365,7 +367,7 @@ impl Got {
         self
     }
 
-    /// Asserts an error in the JSON shape with this code, whatever its text.
+    /// Asserts an error with a JSON body and this code, whatever its message.
     #[track_caller]
     fn fails(self, status: u16, code: &str) -> Self {
         let found = self.header("x-ms-error-code").unwrap_or_default();
@@ -376,7 +378,7 @@ impl Got {
         self
     }
 
-    /// Asserts an error in the XML shape; `details` are the elements after the message.
+    /// Asserts an error with an XML body; `details` are the elements after the message.
     #[track_caller]
     fn refused_xml(self, status: u16, code: &str, text: &str, details: &str) -> Self {
         let body = format!(
@@ -391,7 +393,7 @@ impl Got {
         self
     }
 
-    /// Asserts an error in the XML shape with this code, whatever its text.
+    /// Asserts an error with an XML body and this code, whatever its message.
     #[track_caller]
     fn fails_xml(self, status: u16, code: &str) -> Self {
         let found = self.header("x-ms-error-code").unwrap_or_default();
@@ -403,13 +405,14 @@ impl Got {
         self
     }
 
-    /// Returns the texts of all members of that name, at any depth.
+    /// Returns the values of all string members named `name`, at any depth.
     fn values(&self, name: &str) -> Vec<&str> {
         let mark = format!("\"{name}\":\"");
         self.body.split(&mark).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
     }
 
-    /// Returns the JSON text of the member `name` with its annotation, in a body with one entity.
+    /// Returns the JSON text of member `name` and of its annotation. The body must contain only one
+    /// entity.
     fn member(&self, name: &str) -> Option<String> {
         let found = self.body.find(&format!("\"{name}\":"))?;
         let rest = &self.body[found..];

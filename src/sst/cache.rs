@@ -1,13 +1,12 @@
-//! The cache of blocks and index pages that are not read in place: sharded, with CLOCK eviction.
+//! The block cache: blocks and index pages of table files that are not memory-mapped. It is sharded
+//! and evicts with the CLOCK algorithm.
 //!
 //! Invariants
 //! * the counted bytes never exceed the limit. An evicted buffer that a reader still holds is not
 //!   counted;
-//! * a share of the limit can be reserved for data outside the cache, such as locations of keys.
-//!   Until the first reservation, blocks use this share, too;
+//! * a part of the limit can be reserved for data outside the cache, such as the location cache.
+//!   Until the first reservation, blocks use this part, too;
 //! * a file's number is never reused, so a cached block never becomes stale.
-//!
-//! Locks: one per shard, held for a look-up or an insertion, never during I/O.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,8 +23,8 @@ pub(crate) struct BlockCache {
     shards: Box<[Mutex<Shard>]>,
     reserve_max: usize,
     reserved: AtomicUsize,
-    /// Set by the first reservation. From then on blocks no longer use the share that can be
-    /// reserved.
+    /// Set by the first reservation. From then on blocks no longer use the part of the limit that
+    /// can be reserved.
     has_room: OnceLock<()>,
 }
 
@@ -47,14 +46,14 @@ pub(crate) enum Area {
     Zones = 3,
 }
 
-/// The overhead of an entry in bytes: its key, and its slots in the map and the ring.
+/// The memory overhead of an entry in bytes: its key, and its slots in the map and the ring.
 const ENTRY_BYTES: usize = 96;
-/// The least size of a shard. A smaller one would hold too few blocks for CLOCK to distinguish hot
-/// from cold ones.
+/// The minimum size of a shard in bytes. A smaller shard would hold too few blocks for CLOCK to
+/// distinguish hot from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The part of the cache that can be reserved is its size divided by this. Locations of keys need
-/// about as much: they take 5 bytes per key, and rows about 100 bytes.
+/// The cache size divided by this is the part that can be reserved. It suffices for the locations
+/// of keys, which take 5 bytes per key of a row of about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -62,7 +61,7 @@ struct Shard {
     bytes_max: usize,
     bytes: usize,
     places: HashMap<CacheKey, usize, BuildHasherDefault<Mix>>,
-    /// The entries of the CLOCK ring, in any order.
+    /// The entries in the order in which the CLOCK hand visits them, which has no other meaning.
     ring: Vec<Cached>,
     hand: usize,
 }
@@ -70,9 +69,9 @@ struct Shard {
 struct Cached {
     key: CacheKey,
     contents: Bytes,
-    /// True if the entry was used since the hand last passed it.
+    /// True if the entry was used since the CLOCK hand last passed it.
     used: bool,
-    /// How many times a key was searched in the block, counted up to [`SEARCHES_MAX`].
+    /// The number of searches for a key in this block, at most [`SEARCHES_MAX`].
     searches: u8,
 }
 
@@ -92,8 +91,8 @@ impl BlockCache {
         self.shard(key).lock().get(key)
     }
 
-    /// Caches `contents`, and evicts others if necessary. Does nothing if they are larger than a
-    /// shard.
+    /// Caches `contents`, evicting other entries if necessary. Does nothing if `contents` are
+    /// larger than a shard.
     pub(crate) fn insert(&self, key: CacheKey, contents: &Bytes) {
         self.shard(key).lock().insert(key, contents);
     }
@@ -105,8 +104,8 @@ impl BlockCache {
         }
     }
 
-    /// Reserves `bytes` for data that the caller keeps outside the cache. Returns false if they
-    /// exceed the share that can be reserved.
+    /// Reserves `bytes` for data that the caller keeps outside the cache. Returns false if this
+    /// would exceed the part that can be reserved.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.reserve_max {
             return false;
@@ -126,7 +125,7 @@ impl BlockCache {
         debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
-    /// Counts a search for a key in the block cached under `key`. Returns true for the second
+    /// Counts a search for a key in the block cached under `key`. Returns true if it is the second
     /// search since the block was cached.
     pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
         self.shard(key).lock().is_searched_again(key)
@@ -139,7 +138,7 @@ impl BlockCache {
     }
 
     fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
-        // Use the high bits, because the map uses the low ones.
+        // The shard is selected by the high bits of the hash, because the map uses the low ones.
         let index = (mix(key) >> 48) as usize & (self.shards.len() - 1);
         &self.shards[index]
     }
@@ -186,7 +185,7 @@ impl Shard {
         })
     }
 
-    /// Reduces the capacity by `bytes`.
+    /// Reduces the shard's limit by `bytes`, and evicts entries as needed.
     fn shrink(&mut self, bytes: usize) {
         self.bytes_max = self.bytes_max.saturating_sub(bytes);
         while self.bytes > self.bytes_max {
@@ -230,8 +229,8 @@ impl Shard {
     }
 }
 
-/// Mixes the parts of a key. Users do not control file numbers and indexes, so they cannot cause
-/// collisions.
+/// Hashes a key. A weak hash suffices, because users do not control file numbers and indexes and so
+/// cannot cause collisions.
 #[inline]
 fn mix(key: CacheKey) -> u64 {
     let part = u64::from(key.index) << 8 | u64::from(key.area as u8);

@@ -1,5 +1,5 @@
-//! The examples in FORMAT.md of the structures of an SST: the code that writes files must produce
-//! exactly these bytes.
+//! Checks the examples of table file structures in FORMAT.md: the code that writes files must
+//! produce exactly these bytes.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares `bytes` with hex digits, ignoring spaces and bars.
+/// Asserts that `bytes` equal the hex digits in `expected`; spaces and bars are ignored.
 #[track_caller]
 fn check(bytes: &[u8], expected: &str) {
     let digits: String = expected.chars().filter(char::is_ascii_hexdigit).collect();
@@ -161,7 +161,7 @@ fn example_statistics() {
     );
 }
 
-/// Returns two blocks: the first has two versions of one bolt, the second another bolt and a
+/// Returns zones of two blocks: one with two versions of a row, the other with a row and a
 /// tombstone.
 fn zones() -> ZoneBuilder {
     let bolt = |name, stock| {

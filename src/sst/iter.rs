@@ -1,7 +1,8 @@
-//! Iterates over the entries of one file in order.
+//! Iterates over the entries of one table file in order.
 //!
 //! Invariants
-//! * entries are ordered by ascending user key, and within a key by descending Seq;
+//! * entries are ordered by ascending user key; the versions of a key by descending sequence number
+//!   (Seq);
 //! * after an error every call returns the same error, so a damaged file never looks like a shorter
 //!   one;
 //! * nothing is allocated per entry: the key is built in a reused buffer.
@@ -24,7 +25,7 @@ use crate::model::{RowRef, Seq};
 /// The initial capacity of the key buffer in bytes, sufficient for most keys.
 const KEY_BYTES: usize = 128;
 
-/// Most key suffixes in a block are at most this long, in bytes.
+/// The number of bytes copied at once for a key suffix. Most suffixes in a block are shorter.
 const SHORT_SUFFIX: usize = 32;
 
 /// Iterates over a file, which it keeps open.
@@ -32,7 +33,7 @@ pub(crate) struct SstIter {
     sst: Arc<Sst>,
     fill_cache: bool,
     state: State,
-    /// The number of the current block, with its contents and layout below.
+    /// The number of the current block; its contents and layout follow.
     block: usize,
     contents: Bytes,
     layout: RowLayout,
@@ -42,7 +43,7 @@ pub(crate) struct SstIter {
     key: Vec<u8>,
     prefix_len: usize,
     ahead: Readahead,
-    /// How many blocks were read so far.
+    /// The number of blocks read so far.
     loads: u64,
 }
 
@@ -54,12 +55,12 @@ pub(crate) struct BlockRun<'a> {
     pub(crate) slots: Range<usize>,
 }
 
-/// The state of a walk over a run that finds the visible rows.
+/// The state of a walk over a [`BlockRun`] that finds the rows visible to a reader.
 #[derive(Default)]
 pub(crate) struct RunWalk {
-    /// The slots not visited yet.
+    /// The slots not visited yet; a slot is the index of an entry in its block.
     pub(crate) slots: Range<usize>,
-    /// The last *decided* key. A key is decided once its version visible to the reader was found.
+    /// The last key whose visible version was found (it is *decided*; older versions are skipped).
     /// Contains the start and end of the key's suffix in the block, and the Seq of that version.
     decided: Option<(usize, usize, Seq)>,
 }
@@ -74,14 +75,14 @@ enum State {
 
 impl Sst {
     /// Returns an iterator over all entries, positioned before the first. `fill_cache` should be
-    /// false for reads that happen only once.
+    /// false if the blocks are unlikely to be read again, for example in a compaction.
     pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
         SstIter::new(Arc::clone(self), fill_cache)
     }
 }
 
 impl<'a> BlockRun<'a> {
-    /// True if the run has no entry, because its end is at or before its first entry.
+    /// True if the run has no entries, because its upper bound is at or below its first key.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -96,7 +97,7 @@ impl<'a> BlockRun<'a> {
         self.block.entry(slot).map_err(|error| self.damaged(error))
     }
 
-    /// Returns the place of the entry in `slot` in its block, and its key suffix.
+    /// Returns the position of the entry in `slot` within its block, and the entry's key suffix.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<(EntryPlace, &'a [u8])> {
         match self.block.place(slot) {
@@ -105,14 +106,14 @@ impl<'a> BlockRun<'a> {
         }
     }
 
-    /// Calls `with` with the place and the key suffix of each entry of the run, in order.
+    /// Calls `with` for each entry of the run, in order, with its position and key suffix.
     #[inline(always)]
     pub(crate) fn visit_places(&self, with: impl FnMut(EntryPlace, &'a [u8])) -> Result<()> {
         let visited = self.block.visit_places(self.slots.clone(), with);
         visited.map_err(|error: DecodeError| self.damaged(error))
     }
 
-    /// Calls `with` with the slot and the entry of each entry of the run, in order.
+    /// Calls `with` for each entry of the run, in order, with its slot and the entry.
     #[inline]
     pub(crate) fn visit(
         &self,
@@ -127,7 +128,7 @@ impl<'a> BlockRun<'a> {
         decode_row(entry.row, |number| self.sst.shapes.get(number as usize))
     }
 
-    /// Returns the error for a damaged row of the run.
+    /// Returns the error for a damaged entry of the run.
     #[cold]
     fn damaged(&self, error: DecodeError) -> Error {
         self.sst.bad_block(self.number, error)
@@ -217,7 +218,7 @@ impl SstIter {
         self.sst.row(self.block, self.row_bytes())
     }
 
-    /// Returns the rest of the current block from the current entry on, up to the first key at or
+    /// Returns the entries of the current block from the current one up to the first key at or
     /// above `limit`.
     pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -230,9 +231,9 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Returns the entries from the current entry up to the first key at or above `limit`. `limit`
-    /// must not exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after
-    /// that key is read.
+    /// Returns the entries from the current one up to the first key at or above `limit`. `limit`
+    /// must not exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned for `ahead`, so
+    /// that only the next `ahead` entries are searched.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -241,7 +242,7 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Moves to `slot` of the current block, which must have that slot.
+    /// Moves to entry `slot` of the current block, which must exist.
     #[inline]
     pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -258,10 +259,10 @@ impl SstIter {
         }
     }
 
-    /// Moves to the next entry of `walk` that is a put and the newest version of its key at or
-    /// below `at`. At the end of the walk, returns false, does not move, and sets `decided` to the
-    /// last key decided. Before the walk, `decided` must be the last key that earlier walks
-    /// decided.
+    /// Moves to the next visible row of `walk`: a put that is the newest version of its key at or
+    /// below `at`. If there is none, returns false without moving. A key is decided once its newest
+    /// version at or below `at` was found, be it a put or not. On entry `decided` must be the last
+    /// key decided by earlier walks; at the end of the walk it is set to the last key decided.
     // Inlined so that a loop over a run keeps the block's layout in registers.
     #[inline(always)]
     pub(crate) fn next_visible(
@@ -289,7 +290,7 @@ impl SstIter {
         Ok(false)
     }
 
-    /// Sets `decided` to the last key that a finished walk decided.
+    /// At the end of a walk, sets `decided` to the last key that the walk decided, if any.
     #[cold]
     fn put_decided(&self, walk: &RunWalk, decided: &mut Vec<u8>) {
         if let Some((start, end, _)) = walk.decided {
@@ -299,7 +300,7 @@ impl SstIter {
         }
     }
 
-    /// Returns the place of an entry of the current block. An error ends the iteration.
+    /// Returns the position of the entry in `slot`. An error ends the iteration.
     #[cold]
     fn place(&mut self, slot: usize) -> Result<EntryPlace> {
         let place = self.block().place(slot);
@@ -307,12 +308,13 @@ impl SstIter {
         place.inspect_err(|error| self.state = State::Failed(error.clone()))
     }
 
-    /// True if a newer version has already decided the key at `place`.
+    /// True if a newer version of the key at `place` was already found, so this version is skipped.
+    /// `before` is the last key decided by earlier walks.
     #[inline(always)]
     fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
         let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
         match walk.decided {
-            // Within a key Seqs descend, so this is another key.
+            // The Seqs of a key descend, so a greater or equal Seq belongs to another key.
             Some((_, _, seq)) if seq <= place.seq => false,
             Some((start, end, _)) => self.contents.get(start..end) == Some(key),
             None => before.strip_prefix(self.block().prefix()) == Some(key),
@@ -324,8 +326,8 @@ impl SstIter {
         slot < self.block().len()
     }
 
-    /// Writes to `out` the key `ahead` entries further in the current block, or the block's last
-    /// key.
+    /// Writes to `out` the key of the entry `ahead` entries after the current one in this block, or
+    /// the block's last key if there are fewer.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let slot = (self.slot + ahead).min(self.block().len() - 1);
@@ -354,7 +356,7 @@ impl SstIter {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// True if the current block has, at or after the current entry, an entry of `key` that is
+    /// True if `key` has a version in the current block, at or after the current entry, that is
     /// newer than `seq` but not newer than `at`.
     pub(crate) fn hides(&self, key: &[u8], seq: Seq, at: Seq) -> Result<bool> {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -362,10 +364,11 @@ impl SstIter {
         let block = self.block();
         let from = block.lower_bound(key);
         let from = from.map_err(|error| self.sst.bad_block(self.block, error))?;
-        // Entries before the current one may be outside the clip.
+        // Entries before the current one may be outside the clip, the key range visible in this
+        // file.
         for slot in from.max(self.slot)..block.len() {
             let entry = self.entry_at(slot)?;
-            // Within a key Seqs descend, so no later entry can match.
+            // The Seqs of a key descend, so no later entry can match.
             if entry.suffix != suffix || entry.seq <= seq {
                 return Ok(false);
             }
@@ -397,13 +400,13 @@ impl SstIter {
         self.finish_move(moved)
     }
 
-    /// Returns how many blocks were read.
+    /// Returns the number of blocks read so far.
     pub(crate) fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Moves to the previous entry: from the end to the last one, and from the first one to the
-    /// end.
+    /// Moves to the previous entry. Moves from the end to the last entry, and from the first entry
+    /// to the end.
     pub(crate) fn prev(&mut self) -> Result<()> {
         let moved = match self.state {
             State::Failed(_) => return self.check(),
@@ -436,7 +439,7 @@ impl SstIter {
         }
     }
 
-    /// Stores the outcome of a move: valid, at the end, or failed. A failure is permanent.
+    /// Sets the state after a move: valid, at the end, or failed. A failure is permanent.
     fn finish_move(&mut self, moved: Result<bool>) -> Result<()> {
         self.state = match moved {
             Ok(true) => State::Valid,
@@ -447,7 +450,7 @@ impl SstIter {
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<bool> {
-        // Avoids a read for a seek beyond the last key.
+        // A key above the last key of the file needs no read.
         if key > &*self.sst.meta().key_max {
             return Ok(false);
         }
@@ -517,8 +520,8 @@ impl SstIter {
         let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);
         match rest.first_chunk::<SHORT_SUFFIX>() {
-            // A copy of constant length is two instructions without a call. The bytes copied beyond
-            // the key are truncated.
+            // A copy of constant length compiles to two instructions, without a call. The surplus
+            // bytes are then truncated.
             Some(chunk) if len <= SHORT_SUFFIX => {
                 self.key.extend_from_slice(chunk);
                 self.key.truncate(self.prefix_len + len);

@@ -1,5 +1,5 @@
-//! Remembers where keys are in a file whose hash index has no locations: one location per entry of
-//! the index, if the block cache has space.
+//! Caches the locations (block and slot) of keys for a file whose hash index stores none. There is
+//! space for one location per entry of the index, if the block cache grants a reservation.
 //!
 //! Invariants
 //! * only locations of the newest version of a key in the file are stored, so a hit ends the search
@@ -17,38 +17,39 @@ use super::cache::BlockCache;
 use crate::format::hash_index::{HashLayout, LINES_PER_PAGE, LinePlace};
 use crate::sync::{AtomicU32, OnceLock, Ordering};
 
-/// The known locations of keys in an open file.
+/// The locations of keys of one open file that earlier reads have found.
 pub(super) struct LocationCache {
-    /// The locations by page of the hash index. A page is allocated for its first location.
+    /// The locations by page of the hash index. A page is allocated when it gets its first
+    /// location.
     pages: Box<[OnceLock<Page>]>,
     cache: Arc<BlockCache>,
 }
 
-/// The locations of a page, ordered by line.
+/// The locations for one page of the hash index, in the order of its lines.
 type Page = Box<[Line]>;
 
-/// The locations of a line, by entry: 0 if unknown, otherwise the location plus one. Fills two
-/// cache lines of the processor.
+/// The locations for one line of the hash index, in the order of its entries: 0 if unknown,
+/// otherwise the location plus one. Fills two cache lines of the processor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicU32; ENTRIES]);
 
-/// At least as many as the entries of a line in any form of the hash index.
+/// The maximum number of entries in a line, whatever the form of the hash index.
 const ENTRIES: usize = 32;
 /// The index of the first entry in the second cache line.
 const HALF: usize = ENTRIES / 2;
 const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
 
 impl LocationCache {
-    /// Creates an empty cache. It has no pages if the index has locations.
+    /// Creates an empty cache. It stays empty if the hash index itself has locations.
     pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
         let pages = if layout.has_locations() { 0 } else { layout.pages() };
         let pages = (0..pages).map(|_| OnceLock::new()).collect();
         Self { pages, cache: Arc::clone(cache) }
     }
 
-    /// Prefetches the known locations of the line at `place`. Meanwhile the processor loads the
-    /// line itself, which determines the entry needed.
+    /// Prefetches the cached locations for the line at `place`, while the processor still loads the
+    /// line itself. The line then tells which of the locations is needed.
     #[inline]
     pub(super) fn touch(&self, place: LinePlace) {
         if let Some(line) = self.line(place) {
@@ -56,8 +57,8 @@ impl LocationCache {
         }
     }
 
-    /// Returns the location stored for entry `i` of the line at `place`. The location may be that
-    /// of another key with the same tag.
+    /// Returns the location stored for entry `i` of the line at `place`. It may be the location of
+    /// another key with the same tag.
     #[inline]
     pub(super) fn get(&self, place: LinePlace, i: u32) -> Option<u32> {
         let known = self.line(place)?.0.get(i as usize)?;
@@ -69,8 +70,8 @@ impl LocationCache {
         self.pages.get(place.page)?.get()?.get(place.line())
     }
 
-    /// Stores the location of a key in one of the entries `matches`, a bit set for the line at
-    /// `place`. Returns false if there is no space.
+    /// Stores `location` for the first unused entry in `matches`, a bit set of entries in the line
+    /// at `place` whose tags match the key. Returns false if there is no space for the page.
     pub(super) fn put(&self, place: LinePlace, mut matches: u32, location: u32) -> bool {
         let line = self.page(place.page).and_then(|page| page.get(place.line()));
         let Some((line, location)) = line.zip(location.checked_add(1)) else { return false };
@@ -93,13 +94,13 @@ impl LocationCache {
         lines.flat_map(|line| &line.0).filter(|known| known.load(Ordering::Relaxed) != 0).count()
     }
 
-    /// Returns the lines of a page, and allocates them if there is space.
+    /// Returns the lines of a page. Allocates them if the block cache has space.
     fn page(&self, number: usize) -> Option<&Page> {
         let page = self.pages.get(number)?;
         if page.get().is_none() && self.cache.reserve(PAGE_BYTES) {
             let lines = (0..LINES_PER_PAGE).map(|_| Line::default()).collect();
             if page.set(lines).is_err() {
-                // Another thread has installed the page first.
+                // Another thread was first to allocate the page.
                 self.cache.release(PAGE_BYTES);
             }
         }
@@ -162,7 +163,7 @@ mod tests {
         }
         let found = files.iter().filter_map(|known| known.get(PLACE, 0));
         assert_eq!((found.count(), cache.bytes()), (2, 2 * PAGE_BYTES));
-        // Closing a file makes its space available to other files.
+        // The space reserved for a closed file becomes available to other files.
         files.remove(0);
         assert_eq!(cache.bytes(), PAGE_BYTES);
         files[1].put(PLACE, 1, 5);

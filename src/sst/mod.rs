@@ -1,10 +1,10 @@
-//! A sorted table file (SST), written once and read by key, by range or as a whole. Format:
+//! Sorted table files (SST): written once, then read by key, by range or as a whole. Format:
 //! FORMAT.md §sst.
 //!
 //! Invariants
-//! * a file gets its name after it is complete and synced; the caller syncs the directory;
-//! * no bytes of a file are used before their checksum was verified. Accesses are still
-//!   bounds-checked;
+//! * a file gets its final name after it is complete and synced; the caller syncs the directory;
+//! * no bytes of a file are used before their checksum was verified. Accesses are bounds-checked
+//!   even then;
 //! * damage is an error with the file's name and an offset. A failed iterator keeps failing.
 //!
 //! `manifest` knows which files exist, `ranges` which files may hold a key; `lsm` merges files.

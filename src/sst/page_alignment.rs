@@ -1,7 +1,9 @@
-//! Ends blocks of rows at page boundaries of the operating system where that costs little.
+//! Ends the blocks of rows in a table file at page boundaries of the operating system, where this
+//! costs little.
 //!
 //! Invariants
-//! * padding is at most 1/32 of a block, and on average half of that in padded blocks;
+//! * padding is at most 1/32 of the target size of a block, and half of that on average in padded
+//!   blocks;
 //! * only uncompressed blocks with a target size of whole pages are padded.
 //!
 //! `format::block` encodes the padding.
@@ -10,15 +12,15 @@ use crate::format::block::{HEADER_BYTES, Packing};
 
 /// The size of a page on most systems, in bytes.
 pub(super) const OS_PAGE_BYTES: u64 = 4096;
-/// Padding may be at most the length of a block divided by this.
+/// The maximum padding is the target size of a block divided by this.
 const PADDING_SHARE: u64 = 32;
 
-/// The layout of the blocks of a file.
+/// Determines where the blocks of a file end.
 ///
-/// The system reads whole pages. A block that extends over one page more than necessary costs one
-/// more read for every get of its rows. So blocks end before a page boundary, and a small gap up to
-/// the boundary is filled with zeros. A large gap, before a long row, is not filled; then the next
-/// block may extend over one page more.
+/// The operating system reads whole pages. A block that extends over one page more than necessary
+/// costs one more read for every get of its rows. So blocks end before a page boundary, and a small
+/// gap up to the boundary is filled with zeros. A large gap, which a long row leaves, is not
+/// filled; then the next block may extend over one page more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     block_bytes: usize,
@@ -32,9 +34,9 @@ impl Pages {
         Self { block_bytes, is_padded: packing == Packing::Plain && is_whole && block_bytes > 0 }
     }
 
-    /// Returns the maximum length of the contents of a block that begins at `start`, so that a full
-    /// block ends at a page boundary. If `start` is no page boundary, the block is up to half a
-    /// page shorter or longer than its target.
+    /// Returns the maximum length of the contents of a block that begins at `start`, chosen so that
+    /// a full block ends at a page boundary. If `start` is not at a boundary, the block may be up
+    /// to half a page shorter or longer than its target.
     pub(super) fn room(&self, start: u64) -> usize {
         if !self.is_padded {
             return self.block_bytes;

@@ -1,4 +1,5 @@
-//! Tests which advice the system receives about the pages of a file, mapped or read.
+//! Tests the advice that the operating system receives about access to a table file, whether the
+//! file is mapped or read.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +26,7 @@ impl Pages for Told {
     }
 }
 
-/// A file that records the advice that it receives for reads.
+/// A file that records the advice about reads that its users pass to the operating system.
 #[derive(Debug)]
 struct ToldFile(Arc<dyn FileRead>, Arc<Told>);
 
@@ -48,7 +49,8 @@ impl FileRead for ToldFile {
 }
 
 impl Told {
-    /// Returns the ranges requested since the last call.
+    /// Returns the ranges requested since the last call, and asserts that there was no other
+    /// advice.
     fn asked(&self) -> Vec<Range<usize>> {
         let told = std::mem::take(&mut *self.0.lock());
         assert!(told.iter().all(|(advice, _)| *advice == Advice::WillNeed));
@@ -150,7 +152,7 @@ fn a_short_range_requests_its_pages_once() {
     }
 }
 
-/// Every byte of the rows is requested once, in few calls, before it is read.
+/// A scan must request every byte of the rows once, before it is read, and in few calls.
 #[test]
 fn scans_request_all_rows_in_growing_windows() {
     for (fill_cache, mode) in
@@ -203,12 +205,11 @@ fn verification_requests_the_pages_that_it_reads() {
     let (sst, told) = watched();
     sst.verify(&mut |_| {}).unwrap();
     let bytes: usize = told.asked().iter().map(|range| range.len()).sum();
-    // The bytes of rows are counted twice, because they are read as a section and then block by
-    // block.
+    // Verification reads the rows twice: as a section and then block by block.
     assert!(bytes as u64 >= 2 * (sst.handles.rows().end - sst.handles.rows().start), "{bytes}");
 }
 
-/// Reads the kernel's report, in which `rr` marks a map with random-read advice.
+/// Reads the kernel's report about a mapping, in which `rr` means that random reads are expected.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_mapped_file_gets_random_advice() {

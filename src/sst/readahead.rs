@@ -1,28 +1,28 @@
-//! Readahead for iteration over the rows of a file.
+//! Readahead for iteration over the rows of a table file.
 //!
 //! Invariants
 //! * the requests depend only on the blocks visited;
-//! * a visited block is inside the range requested so far.
+//! * a visited block is always within the range requested so far.
 //!
-//! `fs` advises the system; `source` requests single blocks when they are first read.
+//! `fs` passes the requests to the operating system; `source` requests single blocks when they are
+//! first read.
 
 use std::ops::Range;
 
-/// The size of the first window after a seek, in bytes: the first block, and enough for a read of
-/// about 100 short rows.
+/// The size of the first window after a seek, in bytes. It contains the first block, and suffices
+/// to read about 100 short rows.
 const FIRST_BYTES: u64 = 48 << 10;
-/// From this window size on, the next window is requested before the current one is read to its
-/// end.
+/// A window of at least this size is not read to its end before the next one is requested.
 const EARLY_BYTES: u64 = 256 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
-/// Decides which byte ranges an iteration requests ahead.
+/// Decides which byte ranges of a file an iteration requests before it reads them.
 ///
-/// When opened, a file is declared as read at random, so that a get reads only the pages that it
-/// touches. An iteration therefore requests *windows* of rows itself. The first window after a seek
-/// is small, because most scans are short. Each window that is read to its end doubles the next
-/// one, up to 1 MiB. From 256 KiB on, the next window is requested when half of the current one is
-/// left, so that the disk works while rows are read.
+/// The operating system is told at opening that the file is read at random, so that a get reads
+/// only the pages that it touches. An iteration therefore requests *windows* of rows itself. The
+/// first window after a seek is small, because most scans are short. Each window that is read to
+/// its end doubles the next one, up to 1 MiB. If a window has 256 KiB or more, the next one is
+/// requested when half of it is left, so that the disk works while rows are read.
 #[derive(Clone, Debug)]
 pub(super) struct Readahead {
     /// The byte range of the rows in the file.
@@ -31,26 +31,26 @@ pub(super) struct Readahead {
     asked: Range<u64>,
     /// The length of the last window, or 0 before the first.
     window: u64,
-    /// The start of the block visited last.
+    /// The start of the block visited last, which shows whether the iteration moves backwards.
     last: u64,
     /// The length of the first window.
     first: u64,
 }
 
 impl Readahead {
-    /// Creates readahead over `rows`. `is_whole` should be true if the iteration will continue to
-    /// their end.
+    /// Creates the readahead for an iteration over `rows`. `is_whole` should be true if the
+    /// iteration will continue to the end of the rows.
     pub(super) fn new(rows: Range<u64>, is_whole: bool) -> Self {
         let first = if is_whole { WINDOW_BYTES_MAX } else { FIRST_BYTES };
         Self { rows, asked: 0..0, window: 0, last: 0, first }
     }
 
-    /// Starts again with the first window at the next visit.
+    /// Resets the window size: the next visit requests a first window.
     pub(super) fn seek(&mut self) {
         self.window = 0;
     }
 
-    /// Returns the range to request before `block` is read, if any.
+    /// Visits `block`. Returns the byte range to request before the block is read, if any.
     #[inline]
     pub(super) fn visit(&mut self, block: &Range<u64>) -> Option<Range<u64>> {
         let is_back = block.start < self.last;
@@ -78,7 +78,8 @@ impl Readahead {
                 false => end..(end + self.window).max(block.end),
             }
         } else {
-            // Blocks were skipped, and more may be skipped, so request only this block.
+            // This block does not adjoin the requested range. After a jump, more blocks may be
+            // skipped, so request only this block.
             let is_jump = self.window > 0;
             self.window = if is_jump { block.end - block.start } else { self.first };
             self.asked = block.clone();
@@ -131,10 +132,10 @@ mod tests {
     #[test]
     fn large_windows_are_requested_early_and_small_ones_are_not() {
         let mut ahead = ahead(10_000, false);
-        // Windows of 48, 96 and 192 KiB have 21 blocks.
+        // The first three windows, of 48, 96 and 192 KiB, contain 21 blocks.
         assert_eq!(windows(&mut ahead, 0..21), [48, 96, 192]);
         assert_eq!(windows(&mut ahead, 21..33), [384]);
-        // Less than half of the last window's 24 blocks is left.
+        // The last window has 24 blocks; at this visit less than half of them are left.
         assert_eq!(windows(&mut ahead, 33..34), [768]);
     }
 
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(windows(&mut ahead(1, true), 0..1), [16]);
         assert_eq!(windows(&mut ahead(10, false), 0..10), [48, 96, 16]);
         assert_eq!(windows(&mut ahead(10, false), (0..10).rev()), [16, 96, 48]);
-        // No empty range is requested at the end of the rows.
+        // At the end of the rows no empty range is requested.
         assert_eq!(windows(&mut ahead(64, true), 0..64), [1024]);
     }
 

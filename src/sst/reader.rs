@@ -1,9 +1,9 @@
-//! An open SST and its point reads.
+//! Opens a table file and looks up single keys in it.
 //!
-//! A get checks the file's bounds and then the key's hash line. Each entry of the line with a
-//! matching tag leads to a block and slot, and from there to the newest visible version. Older
-//! versions follow in key order, possibly in the next block. If the entries have only tags and no
-//! locations, a match leads to the remembered location of the key, or else to a search in the
+//! A get checks the file's bounds and then the key's line in the hash index. Each entry of the line
+//! with a matching tag has a location (block and slot), from which the get reads on to the newest
+//! visible version. Older versions follow in key order, possibly in the next block. In a file whose
+//! index has only tags, a match leads to the cached location of the key, or else to a search in the
 //! sparse index.
 //!
 //! `lsm` applies `visible_from`, range tombstones and clips, which restrict reads of a file.
@@ -34,7 +34,7 @@ use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
 use crate::sync::OnceLock;
 
-/// An open file. It never changes.
+/// An open table file. Its contents never change.
 #[derive(Debug)]
 pub(crate) struct Sst {
     pub(super) meta: FileMeta,
@@ -47,7 +47,7 @@ pub(crate) struct Sst {
     hash_start: u64,
     pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
-    /// The zones, read by the first scan. Contains `None` if the file has no zones.
+    /// The zones, read by the first scan that needs them. `Some(None)` if the file has no zones.
     zones: OnceLock<Option<Zones>>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Hit<'a> {
     block: usize,
 }
 
-/// The result of looking for a key at a location.
+/// The result of a look-up of a key at a location.
 enum Located<'a> {
     OtherKey,
     NoneVisible,
@@ -76,8 +76,8 @@ enum Located<'a> {
 }
 
 impl Sst {
-    /// Opens the file in `dir` that `meta` describes. The file's length, id and directory must
-    /// match `meta`.
+    /// Opens the file in `dir` that `meta` describes. The file's length, id and directory of
+    /// sections must match `meta`.
     ///
     /// # Errors
     /// `Corruption` if the file is missing or does not match; `Unsupported` if its format is newer
@@ -120,7 +120,7 @@ impl Sst {
         Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }
 
-    /// Returns the first damage that a reader has found, if any.
+    /// Returns the first damage that any read of this file has found.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.source.damage()
     }
@@ -139,7 +139,7 @@ impl Sst {
             + shapes
     }
 
-    /// Returns the manifest's description of the file.
+    /// Returns the description of the file in the manifest.
     pub(crate) fn meta(&self) -> &FileMeta {
         &self.meta
     }
@@ -150,7 +150,7 @@ impl Sst {
         self.get_if(hash, key, at, || true)
     }
 
-    /// As [`get`](Self::get), but finds nothing if `counts` returns false. `counts` is called only
+    /// As [`get`](Self::get), but returns `None` if `counts` returns false. `counts` is called only
     /// if the file may hold the key, and before any block of rows is read.
     #[inline]
     pub(crate) fn get_if(
@@ -199,8 +199,8 @@ impl Sst {
         self.handles.len()
     }
 
-    /// Calls `read` with the zone summary, a set of one entry for the whole file. Returns `None`
-    /// for a file without zones.
+    /// Calls `read` with the zone summary, which has one entry for the whole file. Returns `None`
+    /// without a call if the file has no zones.
     pub(crate) fn zone_summary<T>(
         &self,
         read: impl FnOnce(&ZoneSet<'_>) -> T,
@@ -213,9 +213,9 @@ impl Sst {
         Ok(Some(read(&set)))
     }
 
-    /// Calls `read` with page `number` of the zones. Returns `None` for a file without zones. The
-    /// page covers [`ZONE_BLOCKS`] blocks from block `number` × [`ZONE_BLOCKS`] on, of which the
-    /// first must exist; the last page may cover fewer.
+    /// Calls `read` with page `number` of the zones. The page covers [`ZONE_BLOCKS`] blocks, the
+    /// first of which is block `number` × [`ZONE_BLOCKS`] and must exist; the last page may cover
+    /// fewer. Returns `None` without a call if the file has no zones.
     pub(crate) fn zone_page<T>(
         &self,
         number: usize,
@@ -282,7 +282,7 @@ impl Sst {
         self.source.decode(contents_at(&range), error)
     }
 
-    /// True if every key of block `block` is known to be below `key`.
+    /// True if the index shows that every key of block `block` is below `key`.
     pub(crate) fn ends_before(&self, block: usize, key: &[u8]) -> Result<bool> {
         let next = block + 1;
         if next >= self.handles.len() {
@@ -294,8 +294,8 @@ impl Sst {
         let separator = SparsePage::parse(&contents).and_then(|page| page.separator(index));
         let (prefix, suffix) =
             separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
-        // A separator is above the last key before it. It equals that key if versions of the key
-        // continue in the next block.
+        // The separator of the next block is above every key of this one. Exception: it equals the
+        // last key if versions of that key continue in the next block.
         Ok(match key.strip_prefix(prefix) {
             Some(rest) => suffix <= rest,
             None => prefix < key,
@@ -322,8 +322,8 @@ impl Sst {
         Ok(number * self.handles.fanout + index)
     }
 
-    /// As [`get`](Self::get), but tries the locations remembered for the entries `matches` of the
-    /// line at `place`, and then the sparse index.
+    /// As [`get`](Self::get), for a hash index without locations: tries the cached locations for
+    /// the entries `matches` of the line at `place`, and then searches the sparse index.
     fn get_known(
         &self,
         (hash, key, at): (u64, &[u8], Seq),
@@ -343,7 +343,7 @@ impl Sst {
         self.search(hash, key, at)
     }
 
-    /// As [`get`](Self::get), but searches the sparse index.
+    /// As [`get`](Self::get), but searches the sparse index instead of the hash index.
     fn search(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         let mut index = self.block_of(key, true)?;
         loop {
@@ -358,7 +358,8 @@ impl Sst {
                     Located::OtherKey | Located::NoneVisible => None,
                 });
             }
-            // A key equal to a separator may be the first key of the next block.
+            // `key` is above all keys of this block, but not of the next one: the separator between
+            // them may equal `key`.
             index += 1;
             if index == self.handles.len() {
                 return Ok(None);
@@ -366,8 +367,8 @@ impl Sst {
         }
     }
 
-    /// Remembers the location of `key` if it is in `slot` of block `index`. At the second search in
-    /// a cached block, remembers the location of the newest entry for every key of the block.
+    /// Caches the location of `key` if it is in `slot` of block `index`. If the block is searched
+    /// for the second time since it was cached, caches the location of every key in it.
     fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
         let location = |slot: usize| {
             let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());
@@ -383,8 +384,8 @@ impl Sst {
         }
         let mut key = block.prefix().to_vec();
         let mut before = None;
-        // Skip the first key, which may have a newer version in the previous block. Unreadable
-        // entries are not remembered.
+        // Skips the first key of the block, which may have a newer version in the previous block.
+        // Stops at an unreadable entry.
         let visited = block.visit(0..block.len(), |slot, entry| {
             let is_newest = before.is_some_and(|before| before != entry.suffix);
             if has_room && is_newest {
@@ -398,8 +399,8 @@ impl Sst {
         visited.unwrap_or_default();
     }
 
-    /// Remembers the location of the newest version of a key with this hash, if the hash lines
-    /// leading to its entry are in memory. Returns false if there is no space.
+    /// Caches the location of the newest version of a key with this hash, if the lines of the hash
+    /// index up to the key's entry are in memory. Returns false if there is no space.
     fn put_location(&self, hash: u64, location: u32) -> bool {
         let mut number = self.hash.home(hash);
         for _ in 0..self.hash.lines() {
@@ -426,8 +427,8 @@ impl Sst {
         self.source.block(Area::Rows, index, self.block_range(index)?, true)
     }
 
-    /// Looks for `key` at a block and slot. `contents` are the contents of the block, if the caller
-    /// has them.
+    /// Checks whether the entry at a block and slot has the key `key`, and finds its newest visible
+    /// version. `contents` are the contents of the block, if already read.
     fn locate<'a>(
         &'a self,
         (mut index, mut slot): (usize, usize),
@@ -500,7 +501,7 @@ pub(super) fn section_of<'a>(
     meta: &'a FileMeta,
     kind: u16,
 ) -> Result<&'a Section> {
-    // The directory was checked when opening, so this cannot fail.
+    // Cannot fail, because opening the file has checked that the section exists.
     let missing = || source.corrupt(0, "sst footer", format!("no section {kind}"));
     meta.section(kind).ok_or_else(missing)
 }
@@ -528,7 +529,7 @@ fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) ->
     let len = file.len().doing("ask for the length of", path)?;
     let map = match shared.mode {
         IoMode::Pread => None,
-        // Do not map a file of unexpected length.
+        // A file of unexpected length is not mapped: it is reported as damaged below.
         IoMode::Mmap if len != meta.bytes => None,
         IoMode::Mmap => Some(file.map().doing("map", path)?),
     };
@@ -556,7 +557,7 @@ fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     Ok(())
 }
 
-/// Reads the file's own directory; returns it with its offset.
+/// Reads the directory of sections that the file itself contains; also returns its offset.
 pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section>, u64)> {
     let tail_at = bytes.saturating_sub(TAIL_BYTES as u64);
     let tail = source.read(tail_at..bytes)?;

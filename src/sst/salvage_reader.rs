@@ -5,8 +5,8 @@
 //! Invariants
 //! * only blocks with a valid checksum are returned, in ascending key order. A block out of order
 //!   counts as damaged;
-//! * a block that is missing before a returned block, or before the end, is reported. The keys of
-//!   its entries are between those of the neighbouring returned blocks;
+//! * if a block is missing before a returned block or before the end, the gap is reported. The keys
+//!   of the lost entries are between the keys of the returned blocks around the gap;
 //! * only one block is in memory at a time.
 
 use std::cell::Cell;
@@ -33,26 +33,27 @@ use crate::format::stats::SstStats;
 use crate::fs::{FileRead, Fs};
 use crate::model::{Row, Seq, Shape, Shapes};
 
-/// Reads the blocks of a possibly damaged file. It gets each fact from the first intact source:
+/// Reads the blocks of a possibly damaged file. Uses the first intact source for each fact:
 ///
 /// 1. The file's id: from the manifest, the footer, or the header.
 /// 2. The position of the rows: from the manifest's copy of the directory, or from the file's own.
-/// 3. The positions of blocks: from the handles. If these are damaged, the blocks are *walked*: the
-///    next block begins where one ends. After a damaged block, every offset is tried as the start
-///    of a block.
+/// 3. The positions of blocks: from the handles section. If it is damaged, the blocks are *walked*:
+///    each block is expected where the previous one ends. After a damaged block, every offset is
+///    tried as the start of a block.
 pub(crate) struct SalvageReader {
     input: Input,
     id: FileId,
     rows: RowsAt,
-    /// The shapes; `None` makes rows with shape numbers unreadable, but not their keys.
+    /// The shapes of rows. If the section is damaged, this is `None`, and rows that refer to a
+    /// shape by number are unreadable, but not their keys.
     shapes: Option<Box<[Arc<Shape>]>>,
     pub(crate) stats: Option<SstStats>,
     /// The problems found so far.
     pub(crate) problems: Vec<Error>,
     last: Option<(Vec<u8>, Seq)>,
-    /// True if a block was lost before the next block returned.
+    /// True if a block was lost directly before the block returned last, or before the end.
     pub(crate) has_gap: bool,
-    /// How many bytes the search for blocks may still checksum.
+    /// The number of bytes that the search for blocks may still checksum.
     search_left: Cell<u64>,
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct SalvageReader {
 enum RowsAt {
     /// By the handles.
     Known { handles: Handles, next: usize },
-    /// By walking from `next` to `end`, beginning with block `number`. `is_cut` is true if there
-    /// may have been more blocks after `end`.
+    /// By walking: the next block is expected at offset `next` with number `number`, and the rows
+    /// end at `end`. `is_cut` is true if there may have been more blocks after `end`.
     Walk { next: u64, end: u64, number: usize, is_cut: bool },
 }
 
@@ -71,23 +72,23 @@ pub(crate) struct RemainingEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// The row. `None` for a tombstone, and for a put whose row is unreadable and so lost.
+    /// The row. `None` for a tombstone, and for a put whose row is unreadable and therefore lost.
     pub(crate) row: Option<Row>,
 }
 
-/// The most problems listed. More would add no information.
+/// The maximum number of problems in the list. More would add no information.
 const PROBLEMS_MAX: usize = 20;
-/// The number of block numbers tried at an offset if the handles are damaged. If more consecutive
-/// blocks are lost, the blocks after them are not found.
+/// If the handles are damaged, each offset is tried as the start of this many consecutive block
+/// numbers. If more consecutive blocks are lost, the blocks after them are not found.
 const LOST_BLOCKS_MAX: usize = 64;
-/// The search may checksum at most this many times the file's length. Without a limit, its cost
+/// The search may checksum at most this many times the file's length. Without this limit, its cost
 /// would be quadratic if every offset looked like a block header.
 const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
-/// The length of a file without any row.
+/// The length of a file without rows: its header and tail.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
 
 impl SalvageReader {
-    /// Opens `path`. `meta` is the manifest's description of the file, if it has one.
+    /// Opens the file `path`. `meta` is its description in the manifest, if there is one.
     ///
     /// # Errors
     /// An error if the file is missing or unreadable, or if its id cannot be found.
@@ -124,9 +125,8 @@ impl SalvageReader {
         Ok(remains)
     }
 
-    /// Returns the entries of the next readable block, or `None` after the last. Then
-    /// [`has_gap`](Self::has_gap) is true if a block was lost before these entries or before the
-    /// end.
+    /// Returns the entries of the next readable block, or `None` after the last one. Sets
+    /// [`has_gap`](Self::has_gap) if a block was lost before these entries or before the end.
     pub(crate) fn next_block(&mut self) -> Option<Vec<RemainingEntry>> {
         self.has_gap = false;
         loop {
@@ -149,7 +149,7 @@ impl SalvageReader {
         }
     }
 
-    /// Reads the sections needed to read rows.
+    /// Reads the sections that describe rows and blocks.
     fn read_sections(&mut self, sections: &[Section], shapes: &Shapes) {
         let of = |kind: u16| sections.iter().find(|section| section.kind == kind);
         let range = |section: &Section| section.offset..section.offset + section.len;
@@ -179,7 +179,7 @@ impl SalvageReader {
         };
     }
 
-    /// Decodes a section of one block, which is in `range`.
+    /// Reads and decodes a section that consists of one block, at `range`.
     fn single<T>(
         &mut self,
         kind: BlockKind,
@@ -238,8 +238,8 @@ impl SalvageReader {
         Ok(Some(row.to_row()))
     }
 
-    /// Finds the next block by walking. Returns its number and range, or `None` at the end. Skipped
-    /// bytes count as a gap.
+    /// Finds the next block by walking. Returns its number and range, or `None` at the end. If
+    /// bytes had to be skipped, sets `has_gap`.
     fn find_block(&mut self) -> Option<(usize, Range<u64>)> {
         let RowsAt::Walk { next, end, number, is_cut } = &self.rows else { return None };
         let (next, end, number, is_cut) = (*next, *end, *number, *is_cut);
@@ -262,7 +262,7 @@ impl SalvageReader {
         found
     }
 
-    /// Returns block `number` if it begins at `next`, its expected offset.
+    /// Returns block `number` if it begins at `next`, where it is expected.
     fn block_near(&self, next: u64, end: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let header = self.input.read(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
         let lens = block_lens(&header, next)?;
@@ -271,8 +271,8 @@ impl SalvageReader {
         self.block_at(&bytes, next, number).filter(|(found, _)| *found == number)
     }
 
-    /// Checks whether `bytes`, which are at offset `at`, begin with block `number` or one of the
-    /// blocks after it.
+    /// Returns the number and range of the block at the start of `bytes`, which are at offset `at`.
+    /// The block must be block `number` or one of the [`LOST_BLOCKS_MAX`] - 1 blocks after it.
     fn block_at(&self, bytes: &[u8], at: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let lens = block_lens(bytes, at)?;
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {
@@ -298,8 +298,8 @@ impl SalvageReader {
     }
 }
 
-/// Returns the possible lengths of the block of rows at the start of `bytes`, which are at offset
-/// `at`: without and with padding. Returns `None` if they are not a block header.
+/// Returns the possible lengths of the block that begins with `bytes`: without and with padding.
+/// `at` is the offset of `bytes`. `None` if they do not begin with the header of a block of rows.
 fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     let (header, _) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>()?;
     let [kind, 0..=2, 0..=3, 0, 0, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, l0, l1, l2, l3, ..] = *header
@@ -322,7 +322,7 @@ struct Input {
 }
 
 impl Input {
-    /// Reads the id and the sections from the footer or, if that is damaged, only the id from the
+    /// Reads the id and the sections from the footer. If it is damaged, reads only the id from the
     /// header. Adds problems to `problems`.
     fn directory(
         &self,

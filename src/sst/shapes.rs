@@ -1,7 +1,8 @@
-//! The shapes section: the numbered shapes of a file's rows. Format: FORMAT.md §shapes.
+//! The shapes section of a table file: numbers the shapes of its rows. A shape is the list of a
+//! row's property names and types. Format: FORMAT.md §shapes.
 //!
-//! Invariant: the table is bounded in count and bytes. Rows whose shape does not fit are
-//! self-describing.
+//! Invariant: the count and bytes of the table are bounded. A row whose shape does not fit into the
+//! table contains its shape itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use crate::format::shape::{decode_shape, encode_shape};
 use crate::model::{Shape, Shapes};
 
 const STRUCTURE: &str = "shapes section";
-/// The most shapes in the table, which every open file keeps in memory. Entities of one kind need
-/// one shape or a few.
+/// The maximum number of shapes in the table, which stays in memory while the file is open.
+/// Entities of one kind need one shape or a few.
 const SHAPES_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 10;
 
-/// The table of a file that is being written.
+/// The table of shapes of a file that is being written.
 #[derive(Default)]
 pub(super) struct ShapeTable {
     shapes: Vec<Arc<Shape>>,
     by_hash: HashMap<u64, Vec<u32>>,
     encoded: Vec<u8>,
     places: Vec<u16>,
-    /// The shape of the previous row with its number; most rows have the same.
+    /// The shape of the previous row and its number, because most rows have the same shape.
     last: Option<(Arc<Shape>, Option<u32>)>,
 }
 
@@ -66,20 +67,20 @@ impl ShapeTable {
         put_bytes(&mut self.encoded, &encoded);
         self.by_hash.entry(shape.hash().value()).or_default().push(number);
         self.shapes.push(Arc::clone(shape));
-        // Assumes that the texts of a row have less than 256 bytes in total, as in most rows.
+        // Assumes text offsets of one byte, as in most rows: the texts of a row have less than 256
+        // bytes in total.
         let place = 1 + shape.body_bytes(0);
         self.places.push(u16::try_from(place).unwrap_or(u16::MAX));
         Some(number)
     }
 
-    /// Returns, for each shape, the number of bytes before the texts in its rows, including the
-    /// head.
+    /// Returns, for each shape, the offset of the texts in a row, including the row's head.
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }
 }
 
-/// Decodes the table in `bytes`, and interns each shape in the database.
+/// Decodes the table in `bytes`, and replaces each shape by the database's copy of it.
 pub(crate) fn decode_table(
     bytes: &[u8],
     shapes: &Shapes,

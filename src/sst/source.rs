@@ -1,9 +1,8 @@
-//! The bytes of an open file, mapped or read through the cache. Either way a block is checked
-//! before its first use.
+//! Provides the bytes of an open table file, either from a memory map or through the block cache.
 //!
 //! Invariants
-//! * mapped: a block is checked when first touched and marked in a bitmap. No unsafe code relies on
-//!   the bitmap;
+//! * mapped: a block is checked when it is first used, and then marked in a bitmap. No unsafe code
+//!   relies on the bitmap;
 //! * read: a block is checked when it is read, before it enters the cache;
 //! * a buffer for stored bytes is no larger than the file, and one for decompressed contents no
 //!   larger than `RAW_BYTES_MAX`.
@@ -38,15 +37,16 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) number: FileNumber,
     pub(super) id: FileId,
-    /// The file; `None` if it is mapped, because a map remains valid after the file is closed.
+    /// The file; `None` if it is mapped, because a memory map stays valid after the file is closed.
     pub(super) file: Option<Arc<dyn FileRead>>,
-    /// The map; `None` if the file is read instead.
+    /// The memory map; `None` if the file is read instead.
     pub(super) map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
-    /// Set after the first compressed block. From then on, blocks are first looked up in the cache.
+    /// Set when the first compressed block is found. From then on, the cache is searched before the
+    /// map.
     is_packed: AtomicBool,
-    /// The first and the last key of the file, for messages.
+    /// The first and the last key of the file, for error messages.
     keys: (Box<[u8]>, Box<[u8]>),
     /// The first damage found.
     damage: OnceLock<Error>,
@@ -54,13 +54,13 @@ pub(super) struct Source {
 
 /// The contents of a block or an index page.
 pub(super) enum Contents<'a> {
-    /// A part of the map.
+    /// A slice of the memory map.
     Mapped(&'a [u8]),
-    /// A buffer, which the cache may share.
+    /// A buffer, which may also be in the cache.
     Owned(Bytes),
 }
 
-/// A bitmap of the blocks of a section that were checked.
+/// A bitmap with one bit per block of a section: 1 if the block was checked.
 #[derive(Debug, Default)]
 struct Seen(Box<[AtomicU64]>);
 
@@ -91,8 +91,8 @@ impl Source {
         self.damage.get()
     }
 
-    /// Adds the file's key interval to an error about its contents. Remembers the first error that
-    /// is damage.
+    /// Adds the file's key interval to an error about its contents. Remembers the first error of
+    /// kind `Corruption`.
     #[cold]
     pub(super) fn damaged(&self, error: Error) -> Error {
         let error = error.of_keys(|| display_keys(&self.keys.0, &self.keys.1));
@@ -113,7 +113,7 @@ impl Source {
         self.damaged(Error::corrupt(&self.path, offset, structure, problem))
     }
 
-    /// Allocates the bitmap for `count` blocks of `area`.
+    /// Allocates the bitmap for the `count` blocks of `area`.
     pub(super) fn expect(&mut self, area: Area, count: usize) {
         debug_assert!(self.seen[area as usize].0.is_empty(), "blocks of an area are counted once");
         self.seen[area as usize] =
@@ -133,8 +133,8 @@ impl Source {
         self.checked_block(area, index, range, fill, false)
     }
 
-    /// As [`block`](Self::block). `is_asked` must be true if the range was already requested from
-    /// the system.
+    /// As [`block`](Self::block). `is_asked` must be true if the caller has already requested the
+    /// range from the operating system.
     #[inline]
     fn checked_block(
         &self,
@@ -149,8 +149,8 @@ impl Source {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
         let key = self.cache_key(area, place.number);
-        // Only rows are compressed. A decompressed block in the cache needs no access to the map,
-        // whose pages may not be in memory.
+        // Only rows are compressed. If the cache has the decompressed block, the map need not be
+        // accessed, whose pages may not be in memory.
         let is_packed = area == Area::Rows && self.is_packed.load(Ordering::Relaxed);
         if is_packed && let Some(cached) = self.cache.get(key) {
             return Ok(Contents::Owned(cached));
@@ -184,8 +184,8 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
     }
 
-    /// As [`block`](Self::block), but the result can outlive the source. The caller requests the
-    /// range, see [`ask`](Self::ask).
+    /// As [`block`](Self::block), but the result can outlive the source. The caller must request
+    /// the range beforehand; see [`ask`](Self::ask).
     pub(super) fn owned_block(
         &self,
         area: Area,
@@ -194,8 +194,8 @@ impl Source {
         fill: bool,
     ) -> Result<Bytes> {
         if !fill && self.map.is_some() {
-            // Compaction copies this block to another file, where damage would no longer be
-            // detectable, so check it again.
+            // The caller is a compaction, which copies this block to another file. There damage
+            // would no longer be detectable, so check the block again.
             return self.unpack(self.place(area, index), range);
         }
         match (self.checked_block(area, index, range, fill, true)?, &self.map) {
@@ -205,14 +205,14 @@ impl Source {
         }
     }
 
-    /// Counts a search for a key in block `index` of rows. Returns true for the second search since
-    /// the block was cached.
+    /// Counts a search for a key in block `index` of rows. Returns true if it is the second search
+    /// since the block was cached.
     pub(super) fn is_searched_again(&self, index: usize) -> bool {
         let number = self.place(Area::Rows, index).number;
         self.cache.is_searched_again(self.cache_key(Area::Rows, number))
     }
 
-    /// Returns page `index` of the hash index, which begins at `start`.
+    /// Returns page `index` of the hash index; the index begins at offset `start`.
     #[inline]
     pub(super) fn hash_page(&self, start: u64, index: usize) -> Result<Contents<'_>> {
         let start = start + (index * PAGE_BYTES) as u64;
@@ -240,7 +240,7 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, page, true)))
     }
 
-    /// Returns page `index` of the hash index if it was read and checked before.
+    /// Returns page `index` of the hash index if it is already in the cache, or mapped and checked.
     pub(super) fn hash_page_at_hand(&self, start: u64, index: usize) -> Option<Contents<'_>> {
         let is_at_hand = match &self.map {
             Some(_) => self.seen[Area::Hash as usize].get(index),
@@ -253,25 +253,25 @@ impl Source {
         if is_at_hand { self.hash_page(start, index).ok() } else { None }
     }
 
-    /// If the file is mapped, requests all of `range` in one call. Otherwise page faults would read
-    /// it page by page.
+    /// If the file is mapped, asks the operating system to read all of `range` at once. Without
+    /// this request, page faults would read it page by page.
     pub(super) fn ask(&self, range: Range<u64>) {
         if self.map.is_some() {
             self.ask_ahead(range);
         }
     }
 
-    /// As [`ask`](Self::ask), for an iteration. Requests the range even if the file is not mapped,
-    /// because the iteration reads its blocks one by one.
+    /// As [`ask`](Self::ask), for readahead of an iteration. Also requests the range if the file is
+    /// not mapped, because the iteration then reads its blocks one by one.
     pub(super) fn ask_ahead(&self, range: Range<u64>) {
-        // The first access to a range within one page reads all of it. On systems with larger pages
-        // some of these calls are superfluous.
+        // A range within one page needs no request, because the first access reads the whole page.
+        // On systems with larger pages, some requests are superfluous.
         if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
             self.advise(Advice::WillNeed, range);
         }
     }
 
-    /// Tells the system how `range` will be read.
+    /// Tells the operating system how `range` will be read.
     pub(super) fn advise(&self, advice: Advice, range: Range<u64>) {
         if let Some(file) = &self.file {
             return file.advise(advice, range);
@@ -282,7 +282,7 @@ impl Source {
         }
     }
 
-    /// Reads a section of a single block, which fills `range`, without caching it.
+    /// Reads a section that consists of one block at `range`, without caching it.
     pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
         self.ask(range.clone());
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
@@ -320,7 +320,7 @@ impl Source {
         }
     }
 
-    /// Returns the error for damaged contents of this file at offset `base`.
+    /// Returns the error for contents of this file that cannot be decoded; `base` is their offset.
     pub(super) fn decode(&self, base: u64, error: DecodeError) -> Error {
         self.damaged(Error::decode(&self.path, base, error))
     }
@@ -367,7 +367,8 @@ impl Source {
     fn place(&self, area: Area, index: usize) -> BlockPlace {
         let kind = match area {
             Area::Rows => BlockKind::Rows,
-            // Pages of the hash index have a different frame and are read by `hash_page`.
+            // The pages of the hash index have a different header, and `hash_page` reads them
+            // instead.
             Area::Sparse | Area::Hash => BlockKind::Sparse,
             Area::Zones => BlockKind::Zones,
         };
@@ -395,7 +396,7 @@ impl Deref for Contents<'_> {
 impl Seen {
     #[inline]
     fn get(&self, index: usize) -> bool {
-        // The bytes never change, so the bit needs no memory ordering.
+        // The file's bytes never change, so the bit needs no memory ordering.
         let word = self.0.get(index / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 != 0)
     }

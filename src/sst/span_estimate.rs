@@ -1,8 +1,8 @@
-//! Estimates how much of a file is inside a span of keys, and where the tombstones in the span end.
-//! Uses indexes and zones, and reads no rows.
+//! Estimates how much of a file is inside a span of keys (a key range), and where the tombstones in
+//! the span end. Uses the indexes and zones, and reads no rows.
 //!
-//! Invariant: the parts of adjacent spans add up to the file's length, except that a part shorter
-//! than half a block counts as half a block.
+//! Invariant: the estimates for adjacent spans add up to the file's length, except that an estimate
+//! below half a block counts as half a block.
 //!
 //! `lsm::background::compaction` uses the estimates.
 
@@ -19,13 +19,13 @@ use super::reader::contents_at;
 /// The number of blocks examined to find out whether a file is compressed.
 const LOOK_BLOCKS: usize = 4;
 
-/// The approximate part of a file inside a span.
+/// The estimated part of a file inside a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SstPart {
-    /// The bytes of the part, including a proportional part of the indexes.
+    /// The bytes of the rows in the span, plus a proportional part of the indexes.
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
-    /// An upper bound of the tombstones among the entries.
+    /// An upper bound for the number of tombstones among the entries.
     pub(crate) tombstones: u64,
 }
 
@@ -35,7 +35,7 @@ impl Sst {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         let rows = self.rows_bytes();
         let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
-        // A part shorter than a block must not count as empty.
+        // A part shorter than a block must not be estimated as empty.
         let least = rows / (2 * self.handles.len().max(1) as u64);
         let inside = offset(to).saturating_sub(offset(from)).max(least);
         let share = |whole: u64| {
@@ -49,8 +49,8 @@ impl Sst {
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
     }
 
-    /// Returns a block boundary in `span` that has about `bytes` bytes of the span below it, if
-    /// there is any.
+    /// Returns the key of a block boundary in `span` such that about `bytes` bytes of the span are
+    /// below it. `None` if the span contains no block boundary.
     pub(crate) fn key_at(&self, span: &Span, bytes: u64) -> Result<Option<Box<[u8]>>> {
         let from = self.first_block(&span.low)?;
         let rows = u128::from(bytes) * u128::from(self.rows_bytes());
@@ -68,8 +68,8 @@ impl Sst {
         Ok(None)
     }
 
-    /// Returns a block boundary above every tombstone in `span`. Returns `None` if there is no such
-    /// boundary before the end of the file, no tombstone, or no zones.
+    /// Returns the key of a block boundary above all tombstones in `span`. `None` if there are no
+    /// tombstones, if the boundary would be the end of the file, or if the file has no zones.
     pub(crate) fn tombstones_end(&self, span: &Span) -> Result<Option<Box<[u8]>>> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         match self.spent_blocks(from, to)? {
@@ -91,7 +91,7 @@ impl Sst {
     }
 
     /// Returns the first block whose separator is at or above `key`. The block before it may also
-    /// hold the key.
+    /// contain the key.
     fn first_block(&self, key: &[u8]) -> Result<usize> {
         if *key <= *self.meta.key_min {
             return Ok(0);
@@ -111,8 +111,8 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// Summarizes the blocks with tombstones among the blocks `from - 1` to `to - 1`. Returns
-    /// `None` for a file without zones.
+    /// Summarizes the blocks that have tombstones, among the blocks from `from - 1` to `to - 1`.
+    /// Returns `None` for a file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);
         let mut spent = Spent { entries: 0, end: 0 };
@@ -135,8 +135,8 @@ impl Sst {
         Ok(Some(spent))
     }
 
-    /// Returns the separator before block `block`. All keys of earlier blocks are below it, or
-    /// equal to it if versions of the key continue in `block`.
+    /// Returns the separator before block `block`: a key above all keys of earlier blocks. If
+    /// versions of the last earlier key continue in `block`, the separator equals that key.
     pub(super) fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
         if block == 0 || block >= self.handles.len() {
             return Ok(None);
@@ -151,11 +151,11 @@ impl Sst {
     }
 }
 
-/// A summary of blocks with tombstones.
+/// A summary of the blocks that have tombstones.
 struct Spent {
-    /// The number of all entries in these blocks.
+    /// The number of entries in these blocks, tombstones or not.
     entries: u64,
-    /// The block after the last of these blocks.
+    /// The number of the block after the last of these blocks.
     end: usize,
 }
 
@@ -211,7 +211,7 @@ mod tests {
         let counted: u64 = parts.iter().map(|part| part.entries).sum();
         assert!(counted.abs_diff(20_000) < 300, "{parts:?}");
         for (part, expected) in parts.iter().zip([10, 3_323, 1_667, 2_000, 12_000, 1_000]) {
-            // The estimate is inexact: it is made from bytes, and a tombstone has one byte less
+            // The estimate is inexact, because it uses bytes, and a tombstone is one byte shorter
             // than a row.
             assert!(part.entries.abs_diff(expected) <= 250, "{expected}: {part:?}");
             assert!(part.bytes > 0, "{part:?}");

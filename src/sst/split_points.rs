@@ -1,4 +1,4 @@
-//! Finds keys at which a file can be split, from its sparse index.
+//! Finds keys at which a table file can be split, from its sparse index.
 //!
 //! `span_estimate` estimates the bytes between two keys; `ranges::decide` chooses a key.
 
@@ -10,9 +10,9 @@ use crate::format::span::Span;
 use super::Sst;
 
 impl Sst {
-    /// Returns at most `count_max` block boundaries inside `span`, ascending and evenly spread, as
-    /// pairs: the key, and the number of bytes in the blocks since the previous boundary or the
-    /// start of the span.
+    /// Returns at most `count_max` block boundaries inside `span`, ascending and evenly spread.
+    /// Each is a pair: the key of the boundary, and the number of bytes in the blocks between it
+    /// and the previous boundary (or the start of the span).
     pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
         let first = self.block_of(&span.low, true)?;
         let last = match &span.high {

@@ -1,4 +1,4 @@
-//! Tests whole files, written and read back in every way, with every kind of damage.
+//! Tests whole table files: writes them, reads them back in every way, and damages every part.
 
 mod salvage_reader;
 
@@ -30,7 +30,7 @@ struct Entry {
     row: Option<Row>,
 }
 
-/// A file and the entries written to it.
+/// A table file and the entries written to it.
 struct Written {
     fs: MemFs,
     meta: FileMeta,
@@ -114,7 +114,7 @@ impl Written {
         self.entries.iter().find(|entry| entry.key == key && entry.seq <= at)
     }
 
-    /// Reads everything in every way. Panics for a wrong answer, and returns errors.
+    /// Reads all entries in every way. Panics if a result is wrong, and returns errors.
     fn read_all(&self, sst: &Arc<Sst>) -> Result<()> {
         for entry in &self.entries {
             for at in [entry.seq, Seq(entry.seq.0 - 1), Seq::MAX] {
@@ -164,7 +164,7 @@ fn check_corrupt(error: &Error) {
     assert_eq!(error.corruption().unwrap().file, Path::new(FILE));
 }
 
-/// Checks round trips with every way of reading, and look-ups between the keys.
+/// Writes a file and checks every way of reading, including look-ups of keys between the entries.
 #[track_caller]
 fn check_round_trip(entries: Vec<Entry>, options: SstOptions) {
     let written = write(entries, options);
@@ -219,7 +219,7 @@ fn unusual_files_round_trip() {
     check(vec![put("", 1, "")]);
     check(vec![delete("", 1)]);
     check(vec![put("", 2, "new"), put("", 1, "old"), put("\0", 1, ""), delete("\0\0", 5)]);
-    // The older versions of two keys continue in the following blocks.
+    // The older versions of keys `k` and `l` continue in the following blocks.
     let mut versions = vec![put("a", 5, "")];
     versions.extend((1..200).rev().map(|seq| put("k", seq, "some text that takes room")));
     versions.push(put("kk", 3, ""));
@@ -245,7 +245,8 @@ fn rows_larger_than_any_block() {
 
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
-    // All keys have one of three home lines, so that they overflow into the next lines.
+    // All keys have one of three home lines in the hash index, so their entries overflow into the
+    // next lines.
     const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
@@ -260,8 +261,8 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
-/// Tests a file whose index has no locations. It has pairs of keys with the same line and tag,
-/// several versions of each, and other keys between them.
+/// Tests a file whose hash index has no locations. Some pairs of keys have the same line and tag;
+/// each key has several versions, and there are other keys between them.
 #[cfg(feature = "zstd")]
 #[test]
 fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
@@ -289,8 +290,8 @@ fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
             written.read_all(&sst).unwrap();
         }
         assert!(shared.cache.bytes() > before);
-        // A key gets no location if its entry is in a later line than an entry of another key with
-        // an equal tag.
+        // A key has no cached location if another key with an equal tag has an entry in an earlier
+        // line.
         let (known, keys) = (sst.known.count(), written.entries.len() / 3);
         assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
     }
@@ -340,7 +341,7 @@ fn small_in(codec: Codec) -> Written {
     write(entries, options(150, codec))
 }
 
-/// Returns the codecs of this build. Each uses another form of the hash index.
+/// Returns the codecs of this build. Each of them uses a different form of the hash index.
 fn codecs() -> Vec<Codec> {
     if cfg!(feature = "zstd") { vec![Codec::None, Codec::Zstd] } else { vec![Codec::None] }
 }
@@ -547,8 +548,8 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
-/// Index pages of a mapped file are not looked up in the cache, which would only cost time at every
-/// seek.
+/// In a mapped file, index pages must be used without a look-up in the cache, which would only cost
+/// time at every seek.
 #[cfg(feature = "zstd")]
 #[test]
 fn indexes_of_a_mapped_file_are_used_in_place_even_if_its_rows_are_cached() {
@@ -609,8 +610,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // The lowest bit of a hash and bit 13 are changed, because the lowest bits are not part of the
-    // tag in the second form. Locations are changed only in a form that has them.
+    // Changes the lowest bit of a hash, and also bit 13, because in the second form of the index
+    // the lowest bits are not part of the tag. Changes locations only in the form that has them.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
@@ -677,8 +678,8 @@ fn trap_31_a_writer_needs_little_memory_for_much_data() {
     }
     assert!(writer.bytes() > 10_000_000);
     let blocks = usize::try_from(writer.bytes()).unwrap() / (16 << 10) + 1;
-    // The terms are keys and separators, zones of two properties, and the texts of blocks on the
-    // unfinished zone page.
+    // The summands: keys and separators, zones of two properties, and the texts of blocks on the
+    // zone page that is not finished.
     let expected = 10_000 * 24 + blocks * (21 + 2 * 17 + 8) + 64 * 2 * 700;
     assert!(writer.memory_bytes() - before < expected);
 }

@@ -1,4 +1,4 @@
-//! Checks a whole file and lists all damage.
+//! Checks a whole table file and lists all damage.
 //!
 //! Everything is read again, regardless of earlier checks. An error is returned only if the file
 //! cannot be read at all, for instance because of a failing disk.
@@ -20,17 +20,17 @@ use crate::format::stats::SstStats;
 use crate::format::zones::ZoneSet;
 use crate::model::Seq;
 
-/// The findings of the verification of a file.
+/// The result of the verification of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SstFacts {
     pub(crate) blocks: u64,
     pub(crate) hash_pages: u64,
-    /// The statistics, counted from the entries.
+    /// The statistics as counted from the entries, not as stored in the file.
     pub(crate) stats: SstStats,
     pub(crate) problems: Vec<Corruption>,
 }
 
-/// The most problems listed. More would add no information.
+/// The maximum number of problems in the list. More would add no information.
 const PROBLEMS_MAX: usize = 100;
 
 struct Check<'a> {
@@ -41,21 +41,21 @@ struct Check<'a> {
     zones: ZoneBuilder,
     /// The zone pages computed from the entries so far.
     zone_pages: Vec<Vec<u8>>,
-    /// True if some row was unreadable, so that zones are not compared.
+    /// True if a row was unreadable. Then zones cannot be compared with those computed from rows.
     rows_missing: bool,
     ahead: Readahead,
 }
 
 impl Sst {
-    /// Checks everything in the file. Calls `progress` with the bytes of each block read.
+    /// Checks everything in the file. Calls `progress` with the number of bytes of each block read.
     ///
-    /// 1. Every section against its checksum in the directory; zeros between the sections.
-    /// 2. Every block: checksum, layout, keys, rows against their shapes, order within and across
+    /// 1. Sections: each against its checksum in the directory; only zeros between them.
+    /// 2. Blocks: checksum, layout, keys, rows against their shapes, order within and across
     ///    blocks, separators.
-    /// 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse
-    ///    index if entries have no locations, must lead to the newest version of its key.
-    /// 4. Statistics, bounds and Seqs against the counted values and the manifest.
-    /// 5. Zones against those computed from the entries.
+    /// 3. Hash index: page checksums, lines, and one entry per key. The entry must lead to the
+    ///    newest version of its key; if entries have no locations, the sparse index must.
+    /// 4. Statistics, bounds and Seqs: against the counted values and the manifest.
+    /// 5. Zones: against those computed from the entries.
     ///
     /// # Errors
     /// Only problems other than damage: a failing disk, or a newer format.
@@ -78,8 +78,8 @@ impl Sst {
         Ok(check.facts)
     }
 
-    /// Compares the file's own statistics with its entry in the manifest or generation. Opening has
-    /// compared id, length and directory.
+    /// Compares the statistics in the file with the file's entry in the manifest or backup
+    /// generation. Length, id and directory were already compared when the file was opened.
     ///
     /// # Errors
     /// `Corruption` if they differ, and any error from reading the statistics.
@@ -97,7 +97,7 @@ impl Sst {
         Err(self.source.corrupt(at, "statistics", problem))
     }
 
-    /// The file's statistics, if it has the section.
+    /// Returns the statistics stored in the file, if it has that section.
     fn statistics(&self) -> Result<Option<SstStats>> {
         let Some(section) = self.meta.section(section::STATISTICS) else { return Ok(None) };
         let at = range(section);
@@ -162,7 +162,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the entries of a block. Returns true if all were readable.
+    /// Checks the entries of a block. Returns true if all of them were readable.
     fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
         if let Some(wanted) = self.ahead.visit(&range) {
@@ -224,11 +224,11 @@ impl Check<'_> {
     /// Checks that look-ups through the hash index and the sparse index find this entry.
     fn reachable(&mut self, key: &[u8], newest: bool, index: usize, slot: usize) -> Result<()> {
         let sst = self.sst;
-        // Without locations every look-up uses the sparse index.
+        // Without locations in the hash index, every look-up uses the sparse index.
         if newest && (slot == 0 || !sst.hash.has_locations()) {
             let found = sst.block_of(key, false)?;
-            // A key equal to a separator is searched in the block before it and then found in the
-            // next one.
+            // A key equal to the separator of its block is searched in the block before it, and
+            // then found in its own.
             if found != index && (slot > 0 || found + 1 != index) {
                 let problem = format!("key {slot} of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);
@@ -342,8 +342,8 @@ impl Check<'_> {
         self.record_damage(entry).map(drop)
     }
 
-    /// Compares each page and the summary with those computed from the entries. If rows are
-    /// damaged, checks only the layout.
+    /// Compares each zone page and the summary with those computed from the entries. If a row was
+    /// unreadable, checks only their layout.
     fn zones(&mut self) -> Result<()> {
         let comparable = !self.rows_missing;
         if !self.zones.is_empty() {

@@ -1,4 +1,4 @@
-//! Writes an SST from front to back, in bounded memory.
+//! Writes a table file (SST) from front to back, in bounded memory.
 //!
 //! Invariants
 //! * until it is complete and synced, the file has a temporary name; an abandoned file is removed;
@@ -34,13 +34,14 @@ use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
 use crate::options::Codec;
 
-/// Writes one file.
+/// Writes one table file.
 ///
-/// 1. Entries fill a block. A full block is sealed and appended, and its separator and handle are
-///    kept. `page_alignment` determines where the block ends.
-/// 2. The file is synced about every 8 MiB, so that a commit's sync never waits for much of it.
-/// 3. The hash index, the shapes, the sparse index, the handles, the statistics, the zones and the
-///    footer follow the rows.
+/// 1. Entries fill a block. A full block gets its checksum and is appended; its separator and
+///    offset are kept in memory. `page_alignment` determines where the block ends.
+/// 2. The file is synced about every 8 MiB. So a sync of the log, for a commit, never waits for
+///    much unsynced data of this file.
+/// 3. After the rows follow the hash index, the shapes, the sparse index, the handles, the
+///    statistics, the zones and the footer.
 /// 4. The file is synced and renamed to its final name. The caller syncs the directory.
 pub(crate) struct SstWriter {
     output: Output,
@@ -52,7 +53,7 @@ pub(crate) struct SstWriter {
     builder: RowBlockBuilder,
     /// The maximum length of the current block's contents, in bytes.
     room: usize,
-    /// A buffer for the contents of a block that is being sealed. Empty between calls.
+    /// A buffer for the contents of a block that is being finished. Empty between calls.
     raw: Vec<u8>,
     shapes: ShapeTable,
     keys: Keys,
@@ -68,8 +69,8 @@ pub(crate) struct SstWriter {
 #[derive(Default)]
 struct Keys {
     hashes: Vec<u64>,
-    /// The index of each key's newest entry among all entries of the file. With `block_entries` it
-    /// determines the key's location.
+    /// For each key, the position of its newest entry among all entries of the file. Together with
+    /// `block_entries` it determines the key's location.
     entries: Vec<u32>,
     /// The number of entries of each finished block.
     block_entries: Vec<u16>,
@@ -81,12 +82,12 @@ struct Index {
     blocks: Vec<u64>,
     page: SparseBuilder,
     root: SparseBuilder,
-    /// The finished pages in one buffer, and where each begins in it.
+    /// The finished index pages in one buffer, and the offset of each page in it.
     pages: Vec<u8>,
     page_starts: Vec<u64>,
 }
 
-/// The finished zone pages in one buffer, and where each begins in it.
+/// The finished zone pages in one buffer, and the offset of each page in it.
 #[derive(Default)]
 struct ZonePages {
     bytes: Vec<u8>,
@@ -100,11 +101,11 @@ struct Output {
     path: PathBuf,
     file: Option<Box<dyn FileWrite>>,
     buffer: Vec<u8>,
-    /// The number of bytes written so far, and of bytes synced.
+    /// The number of bytes written so far, and how many of them are synced.
     written: u64,
     synced: u64,
-    /// The checksum of the current section, which begins at `section_start`. It includes the buffer
-    /// up to `summed`.
+    /// The checksum of the current section, which begins at `section_start`. Of the bytes in the
+    /// buffer it covers the first `summed`.
     checksum: Checksum,
     section_start: u64,
     summed: usize,
@@ -115,7 +116,7 @@ struct Output {
 
 /// The size of a write to the file, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The most unsynced bytes. At 100 MB/s it takes less than 0.1 s to write them back.
+/// The maximum number of unsynced bytes. At 100 MB/s they are written back in less than 0.1 s.
 const SYNC_BYTES: u64 = 8 << 20;
 
 impl SstWriter {
@@ -172,7 +173,8 @@ impl SstWriter {
     ) -> Result<()> {
         let newest = self.check_order(key, seq, kind, row.is_some())?;
         let number = row.and_then(|row| self.shapes.number(row.shape.arc()));
-        // A self-describing row is rare, so the length of its shape is ignored.
+        // If the shape table is full, the row will contain its shape. This is rare, so the length
+        // of the shape is ignored here.
         let head_len = number.map_or(0, |number| varint_len(u64::from(number) + 1));
         let row_len = row.map_or(0, |row| head_len + row.body.len());
         if self.builder.is_full(key, (seq, kind), row_len, self.room) {
@@ -196,7 +198,7 @@ impl SstWriter {
         });
         if newest {
             self.keys.hashes.push(hash(self.options.seed, key));
-            // The conversion cannot fail, because `check_order` bounds the number of entries.
+            // `check_order` bounds the number of entries, so the conversion cannot fail.
             self.keys.entries.push(u32::try_from(self.stats.entries).unwrap_or(u32::MAX));
         }
         self.stats.count(key, seq, kind, row_len);
@@ -216,10 +218,10 @@ impl SstWriter {
         self.output.position()
     }
 
-    /// Returns the memory used in bytes, including the most that finishing will need.
+    /// Returns the memory used in bytes, including the additional memory that `finish` will need.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // For each key a hash, a number, and the index entry in any form; for each block an offset
-        // and a count.
+        // Per key: a hash, an entry number, and the entry of the hash index in its largest form.
+        // Per block: an offset and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
         let zones = self.zones.memory_bytes() + self.zone_pages.bytes.len();
@@ -279,8 +281,8 @@ impl SstWriter {
         }
     }
 
-    /// Checks the order. Returns true if the entry is the first, and thus the newest, version of
-    /// its key.
+    /// Checks that the entry is in order. Returns true if it is the first, and therefore the
+    /// newest, version of its key.
     fn check_order(&self, key: &[u8], seq: Seq, kind: Kind, has_row: bool) -> Result<bool> {
         if let Some(error) = &self.output.failed {
             return Err(error.clone());
@@ -336,7 +338,7 @@ impl SstWriter {
         self.output.flush_if_full()
     }
 
-    /// Seals a page of the sparse index. Pages stay in memory until all rows are written.
+    /// Finishes a page of the sparse index. Pages stay in memory until all rows are written.
     fn finish_page(&mut self) {
         debug_assert!(
             (1..=FANOUT).contains(&self.index.page.len()),
@@ -347,7 +349,7 @@ impl SstWriter {
         self.seal_page();
     }
 
-    /// Seals the page of the sparse index in `raw`, and appends it to the finished pages.
+    /// Appends the index page in `raw`, with header and checksum, to the finished pages.
     fn seal_page(&mut self) {
         let number = self.index.page_starts.len();
         self.index.page_starts.push(self.index.pages.len() as u64);
@@ -374,7 +376,7 @@ impl SstWriter {
         Ok(starts.into())
     }
 
-    /// Seals a page of zones. Pages stay in memory until all rows are written.
+    /// Finishes a page of zones. Pages stay in memory until all rows are written.
     fn finish_zone_page(&mut self) {
         let number = self.zone_pages.starts.len();
         self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
@@ -420,7 +422,7 @@ impl SstWriter {
         self.output.pad(PAGE_BYTES as u64)?;
         debug_assert!(self.output.position().is_multiple_of(PAGE_BYTES as u64), "hash pages align");
         self.output.begin_section();
-        // Write page by page, so that a large index is also synced in steps.
+        // Writes page by page, so that even a large index is synced in steps.
         for page in pages.chunks(PAGE_BYTES) {
             self.output.buffer.extend_from_slice(page);
             self.output.flush_if_full()?;
@@ -429,7 +431,7 @@ impl SstWriter {
         Ok(split)
     }
 
-    /// Writes a section of one block, and clears `raw`.
+    /// Writes a section that consists of one block with the contents `raw`, and clears `raw`.
     fn write_single(&mut self, kind: u16, block: BlockKind, raw: &mut Vec<u8>) -> Result<()> {
         let ignorable = matches!(kind, section::STATISTICS | section::ZONE_SUMMARY);
         let flags = if ignorable { 0 } else { Section::MUST_UNDERSTAND };
@@ -445,7 +447,7 @@ impl Keys {
     fn locations(&self, split: LocationSplit) -> impl Iterator<Item = (u64, u32)> {
         let (mut block, mut first) = (0, 0);
         self.hashes.iter().zip(&self.entries).map(move |(hash, entry)| {
-            // Entries are numbered in the order of blocks.
+            // Both entries and blocks are in file order, so the block number only increases.
             while let Some(len) = self.block_entries.get(block)
                 && entry - first >= u32::from(*len)
             {
@@ -495,7 +497,7 @@ impl Output {
         })
     }
 
-    /// Returns the offset of the next byte.
+    /// Returns the offset in the file at which the next byte will be written.
     fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -572,7 +574,7 @@ impl Output {
         debug_assert_eq!((bytes, bytes), (self.written, self.synced), "a named file is durable");
         let renamed = self.fs.rename(&self.temporary, &self.path);
         self.check("rename", renamed)?;
-        // Nothing is left to remove when the writer is dropped.
+        // The file no longer has its temporary name, so `drop` must not remove it.
         self.temporary.clear();
         Ok(bytes)
     }
@@ -598,7 +600,8 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
         if !self.temporary.as_os_str().is_empty() {
-            // If this fails, the file is an orphan, which the next opening removes.
+            // If the removal fails, the file is an orphan, which the next opening of the database
+            // removes.
             let _ = self.fs.remove(&self.temporary);
         }
     }

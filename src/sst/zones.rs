@@ -1,7 +1,8 @@
-//! Computes the zones of a file from its entries, for the writer and for verification.
+//! Computes the zones of a file from its entries, for the writer and for verification. A zone has
+//! the minimum and maximum of each property in a block, so that scans can skip blocks.
 //!
 //! Invariants
-//! * all versions in a block are included, not only the newest of each key;
+//! * a zone covers all versions in its block, not only the newest one of each key;
 //! * an unreadable value is treated as any possible value, so damage never narrows a zone.
 //!
 //! `format::zones` encodes zones.
@@ -19,8 +20,9 @@ use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
 
 /// Computes the zones of a file that is being written or verified.
 ///
-/// A page has a column for each of the first 32 (name, type) pairs in its entries, in the order of
-/// entries and, within a row, of names. A page with more pairs is *incomplete*.
+/// A zone page has a column for each property, that is, each pair of name and type, up to 32. The
+/// columns are those that occur first, in the order of entries and, within a row, of names. A page
+/// with more properties is *incomplete*.
 #[derive(Default)]
 pub(super) struct ZoneBuilder {
     /// The metadata of the current block.
@@ -33,34 +35,35 @@ pub(super) struct ZoneBuilder {
     incomplete: bool,
     page_puts: u64,
     slots: Slots,
-    /// Fixed-width values of rows of the current block that are not in the columns yet. All these
-    /// rows have the same shape, the last one used. Adding many values at a time to a column halves
-    /// the cost.
+    /// Fixed-width values of rows of the current block that were not added to the columns yet. All
+    /// these rows have the shape used last. Adding many values at a time to a column halves the
+    /// cost.
     waiting: Vec<u8>,
     summary: Summary,
 }
 
-/// A column of the current page.
+/// A column of the current zone page.
 struct PageColumn {
     name: Box<str>,
     edm: EdmType,
-    /// The bounds in the current block.
+    /// The bounds of the values in the current block.
     block: Bounds,
-    /// The bounds in the finished blocks, up to the last block with a value.
+    /// The bounds of the values in each finished block, up to the last block with a value.
     done: Vec<Bounds>,
 }
 
-/// The zone summary of the whole file, merged from the pages in order.
+/// The zone summary of the whole file, merged from the zone pages in order.
 ///
-/// If a page is incomplete, all columns that it lacks are removed from the summary. Its other
-/// columns are added, up to 32. Once a column was left out, the summary is incomplete, and no more
-/// columns are added.
+/// An incomplete page may contain values of properties for which it has no column. So all columns
+/// that such a page lacks are removed from the summary. Its other columns are added, up to 32.
+/// After an incomplete page, or once a column did not fit, the summary is incomplete, and later
+/// pages add no columns.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,
     columns: Vec<(Box<str>, EdmType, Bounds)>,
-    /// True if some property has no column. A new column could be that of such a property, so no
-    /// more columns are added.
+    /// True if a property may lack a column. Then no more columns are added: a new one could belong
+    /// to a property whose earlier values were not included.
     incomplete: bool,
     puts: u64,
 }
@@ -69,32 +72,32 @@ struct Summary {
 #[derive(Clone)]
 struct Bounds {
     rows: u64,
-    /// True if every put has a value.
+    /// True if every put in the block, page or file has a value in this column.
     all: bool,
     nan: bool,
     min: u64,
     max: u64,
-    /// The least text or byte string, truncated to the combined length of prefix and head.
-    /// `max_text` is the greatest.
+    /// The least text or byte string, truncated to the bytes that the format can store (prefix and
+    /// head). `max_text` is the greatest one, truncated likewise.
     min_text: Vec<u8>,
     max_text: Vec<u8>,
 }
 
-/// The columns of each shape's properties in the current page.
+/// Maps the properties of each shape to the columns of the current zone page.
 #[derive(Default)]
 struct Slots {
     shapes: Vec<Known>,
     by_hash: HashMap<u64, usize>,
-    /// The index of the previous row's shape; most rows have the same.
+    /// The index in `shapes` of the previous row's shape, because most rows have the same shape.
     last: usize,
 }
 
-/// A shape that occurs in the current page.
+/// A shape that occurs in the current zone page.
 struct Known {
     shape: Arc<Shape>,
-    /// The fixed-width properties that have columns.
+    /// The fixed-width properties that have a column.
     fixed: Box<[Step]>,
-    /// The index of the column for each variable-width property.
+    /// For each variable-width property, the index of its column or [`NO_COLUMN`].
     variable: Box<[u8]>,
 }
 
@@ -105,17 +108,17 @@ struct Step {
     place: u32,
 }
 
-/// The index that means that a property has no column.
+/// Used instead of a column index for a property without a column.
 const NO_COLUMN: u8 = u8::MAX;
-/// The most shapes remembered within a page.
+/// The maximum number of shapes in [`Slots`].
 const SLOTS_MAX: usize = 256;
-/// The most bytes kept of a text.
+/// The maximum number of bytes kept of a text.
 const TEXT_BYTES_MAX: usize = PREFIX_BYTES_MAX + HEAD_BYTES;
 
 impl ZoneBuilder {
-    /// Begins a block. `newest` must be true if its first entry is the newest of its key, and false
-    /// if the key continues from the previous block. Returns true if the caller must call
-    /// [`take_page`](Self::take_page) before it adds an entry.
+    /// Begins a block. `newest` must be true if its first entry is the newest version of its key,
+    /// and false if the key continues from the previous block. If the result is true, the caller
+    /// must call [`take_page`](Self::take_page) before it adds an entry.
     pub(super) fn begin_block(&mut self, newest: bool) -> bool {
         if !newest && let Some(last) = self.metas.last_mut() {
             last.flags |= flag::GOES_ON;
@@ -124,7 +127,8 @@ impl ZoneBuilder {
         self.metas.len() == ZONE_BLOCKS
     }
 
-    /// Adds an entry of the current block. `newest` must be true if it is the first of its key.
+    /// Adds an entry to the current block. `newest` must be true if it is the first version of its
+    /// key in the file.
     pub(super) fn add(&mut self, newest: bool, seq: Seq, kind: Kind, row: Option<&RowRef<'_>>) {
         let block = &mut self.block;
         if block.entries == 0 {
@@ -157,7 +161,7 @@ impl ZoneBuilder {
         let mut texts = shape.raw_variables(row.body);
         for column in variable {
             let bytes = texts.next().flatten();
-            // [`NO_COLUMN`] is beyond all columns.
+            // For [`NO_COLUMN`], which is beyond all columns, `get_mut` returns `None`.
             if let Some(column) = self.columns.get_mut(usize::from(*column)) {
                 column.block.add_variable(column.edm, bytes);
             }
@@ -191,12 +195,12 @@ impl ZoneBuilder {
         self.metas.push(std::mem::take(&mut self.block));
     }
 
-    /// True if no finished page can be taken.
+    /// True if the current page has no finished blocks.
     pub(super) fn is_empty(&self) -> bool {
         self.metas.is_empty()
     }
 
-    /// Returns the page of the finished blocks, encoded, and begins the next one.
+    /// Encodes and returns the page of the blocks finished so far, and begins the next page.
     pub(super) fn take_page(&mut self) -> Vec<u8> {
         let len = self.metas.len();
         self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
@@ -216,7 +220,7 @@ impl ZoneBuilder {
         page
     }
 
-    /// Appends the zone summary of all pages taken.
+    /// Appends the zone summary of all pages that [`take_page`](Self::take_page) has returned.
     pub(super) fn summary(&self, out: &mut Vec<u8>) {
         let Summary { meta, columns, incomplete, puts } = &self.summary;
         let columns = columns.iter().map(|(name, edm, bounds)| {
@@ -228,7 +232,7 @@ impl ZoneBuilder {
         encode(&[*meta], !incomplete, &columns, out);
     }
 
-    /// Returns the approximate memory of a page before it is encoded, in bytes.
+    /// Returns the approximate memory used by the current page in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let column = |column: &PageColumn| {
             let texts = column.done.iter().map(|it| it.min_text.len() + it.max_text.len());
@@ -247,7 +251,7 @@ impl Slots {
         self.shapes.get(self.last)
     }
 
-    /// Makes `shape` the last one, and adds the columns that it needs.
+    /// Finds or adds `shape`, makes it the last one used, and adds the columns that it needs.
     #[cold]
     fn find(&mut self, shape: &Arc<Shape>, columns: &mut Vec<PageColumn>, incomplete: &mut bool) {
         let hash = shape.hash().value();
@@ -286,7 +290,7 @@ impl Slots {
     }
 }
 
-/// Adds any possible value for each fixed-width property of a damaged row.
+/// Extends the columns of a damaged row's fixed-width properties to any possible value.
 #[cold]
 fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     for Step { column, edm, .. } in fixed {
@@ -297,7 +301,8 @@ fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     }
 }
 
-/// Returns the index of a column, which is added if there is space, otherwise [`NO_COLUMN`].
+/// Returns the index of the column for `name` and `edm`. Adds the column if there is space;
+/// otherwise returns [`NO_COLUMN`].
 fn column_of(columns: &mut Vec<PageColumn>, name: &str, edm: EdmType) -> u8 {
     let found = columns.iter().position(|column| column.edm == edm && &*column.name == name);
     if let Some(at) = found {
@@ -354,8 +359,8 @@ impl Bounds {
         max_text: Vec::new(),
     };
 
-    /// Adds the values at offset `place` of `rows`. An unreadable value is treated as any possible
-    /// value.
+    /// Adds the value at offset `place` of each of `rows`. An unreadable value is treated as any
+    /// possible value.
     fn add_fixed<'b>(
         &mut self,
         edm: EdmType,
@@ -364,7 +369,7 @@ impl Bounds {
     ) {
         self.rows += rows.len() as u64;
         let values = rows.map(|row| row.get(place..).unwrap_or_default());
-        // One loop per type, so that the type is constant inside it.
+        // Each type has its own loop, so that the type is constant inside it.
         match edm {
             EdmType::Double => values.for_each(|bytes| self.add_double(bytes)),
             EdmType::Int32 => self.add_keys(EdmType::Int32, values),
@@ -422,7 +427,7 @@ impl Bounds {
             replace(&mut self.min_text, bytes);
             replace(&mut self.max_text, bytes);
         } else if same_short(bytes, &self.min_text) {
-            // A text equal to the least one changes no bound. This is frequent if there are few
+            // A text equal to the minimum changes no bound. This case is frequent if there are few
             // distinct texts.
         } else if is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
@@ -464,7 +469,7 @@ impl Bounds {
     }
 }
 
-/// Builds the column to encode: texts become a common prefix and heads.
+/// Builds the column to encode. Texts are stored as a common prefix and, per bound, a head.
 fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
     let prefix = if is_cut_text(edm) { shared_prefix(blocks) } else { &[] };
     let values = blocks.iter().map(|bounds| {
@@ -499,7 +504,7 @@ fn is_less(edm: EdmType, a: &[u8], b: &[u8]) -> bool {
     if edm == EdmType::Binary {
         return a < b;
     }
-    // Most values differ early or not at all. The ranks of the first different bytes decide.
+    // Most values differ early or not at all. The rank of the first byte that differs decides.
     let at = shared_len(a, b);
     match (a.get(at), b.get(at)) {
         (Some(a), Some(b)) => utf16_rank(*a) < utf16_rank(*b),

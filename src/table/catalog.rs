@@ -54,7 +54,7 @@ struct Tables {
 }
 
 impl Catalog {
-    /// Reads the catalog.
+    /// Reads the catalog of a database that is being opened.
     ///
     /// # Errors
     /// `Corruption` for an invalid catalog row, `Io`.
@@ -81,8 +81,8 @@ impl Catalog {
         &self.log
     }
 
-    /// Reads the catalog again, and returns an error for each row that would prevent the database
-    /// from opening. Reading ends at a damaged block, which is not reported here.
+    /// Reads the catalog again. Returns an error for each row that would prevent the database from
+    /// opening. Stops at a damaged block; the damage itself is not reported here.
     pub(crate) fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
         let scanned = scan_rows(&self.engine, |row| {
@@ -93,7 +93,7 @@ impl Catalog {
         problems
     }
 
-    /// Returns the table of this name, ignoring case.
+    /// Returns the table named `name`, ignoring case.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
@@ -103,7 +103,7 @@ impl Catalog {
         entry.ok_or_else(|| Error::refused(Code::TableNotFound))
     }
 
-    /// Returns the table of this name, and creates it first if it does not exist.
+    /// Returns the table named `name`, ignoring case. Creates it if it does not exist.
     ///
     /// # Errors
     /// Errors of [`create`](Self::create) except `AlreadyExists`.
@@ -138,7 +138,7 @@ impl Catalog {
         tables.by_name.values().map(named).collect()
     }
 
-    /// Returns all names as spelled at creation, ordered by lower-case name.
+    /// Returns the names of all tables as spelled at creation, ordered by lower-case name.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tables.lock().by_name.values().map(|entry| entry.name.clone()).collect()
     }
@@ -157,8 +157,8 @@ impl Catalog {
         }
         let id = TableId(tables.next);
         debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
-        // Ids are never reused. The greatest id is never assigned, because then there would be no
-        // next id to store.
+        // The greatest id is never assigned: ids are not reused, and there would be no next id to
+        // store.
         let Some(after) = id.0.checked_add(1) else {
             return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));
         };
@@ -244,7 +244,8 @@ impl Catalog {
         Op { key: key.into(), hash, condition: Condition::Any, action }
     }
 
-    /// Returns a batch of catalog rows, which may be in two partitions.
+    /// Returns a batch of catalog operations. Unlike an entity group, it may have rows in several
+    /// partitions.
     fn batch<'o>(&self, ops: Vec<Op<'o>>) -> Batch<'o> {
         let mut batch = new_batch(&self.gate, Vec::new(), false);
         batch.ops = ops.into();
@@ -262,10 +263,10 @@ fn scan_rows(engine: &Engine, mut with: impl FnMut(&Entity) -> Result<()>) -> Re
     Ok(())
 }
 
-/// Checks a row of the catalog as opening does.
+/// Checks that the catalog would accept this row when the database is opened.
 ///
 /// # Errors
-/// `Corruption` if a database with it does not open.
+/// `Corruption` if the row would prevent the database from opening.
 pub(crate) fn check_row(row: &Entity) -> Result<()> {
     Tables::new(&Arc::default()).add(row).map_err(|error| {
         error.during(format!("catalog row {} {}", row.partition_key(), row.row_key()))
@@ -284,7 +285,7 @@ impl Tables {
             return Ok(());
         }
         self.add_known(row).map_err(|error| match error.kind() {
-            // A property is missing or has another type.
+            // The row lacks a property or has a property of another type.
             ErrorKind::NotFound | ErrorKind::InvalidInput => damaged(error.to_string()),
             _ => error,
         })
@@ -295,7 +296,7 @@ impl Tables {
         let id = id.map_err(|_| damaged("a table id that is none"))?;
         match row.partition_key() {
             TABLES => {
-                // 0 is the number of the catalog, and no table has the greatest number.
+                // 0 is the id of the catalog itself, and the greatest id is never assigned.
                 let after = id.checked_add(1).filter(|_| id > 0);
                 let after = after.ok_or_else(|| damaged("a number that no table has"))?;
                 self.next = self.next.max(after);

@@ -1,12 +1,13 @@
-//! Counts the queries of a table by class. `query::plan` defines the classes.
+//! Counts the queries of a table by class: the kind of key range that a query reads. `query::plan`
+//! determines the class.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Counters of a table since the database was opened.
+/// The query counters of a table since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Queries([AtomicU64; 6]);
 
-/// The numbers of queries, by the kind of span that a query reads.
+/// The number of queries by class, that is, by the kind of key range that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryCounts {
     /// Queries that read nothing or single keys.
@@ -23,7 +24,7 @@ pub(crate) struct QueryCounts {
     pub(crate) tables: u64,
 }
 
-/// The kind of a query by the span that it reads.
+/// The class of a query: the kind of key range that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
     Points,

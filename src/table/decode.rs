@@ -1,7 +1,7 @@
 //! Decodes the same properties of many rows.
 //!
-//! Invariant: the results equal those of [`RowView::value`] for each name; only the positions of
-//! the values are cached.
+//! Invariant: for each name, the result equals that of [`RowView::value`]. Values are not cached,
+//! only their positions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use crate::model::{Fields, FromValue, Place, Recent, Shape, no_property, other_t
 /// Decodes the same properties of many rows: the counterpart of
 /// [`EntityEncoder`](crate::EntityEncoder).
 ///
-/// Rows of one shape have their values at the same positions. A decoder looks up the names once per
-/// shape and caches the last sixteen shapes. A row then costs only its requested values. Use one
-/// decoder per thread, as long as rows of these shapes are read. A decoder has 1 to 16 properties
-/// and returns a tuple, even for one.
+/// Rows of one shape (the same property names and types) have their values at the same positions. A
+/// decoder looks up the names once per shape and caches the positions for the last sixteen shapes.
+/// Each further row then costs only the decoding of the requested values. Use one decoder per
+/// thread, for as many rows as possible. A decoder has 1 to 16 properties and returns a tuple, even
+/// for one property.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -51,23 +52,24 @@ struct Known<const N: usize> {
 
 /// The types that `N` properties can be decoded to: a tuple of up to sixteen [`FromValue`] types.
 pub trait FromValues<'r, const N: usize>: Sized {
-    /// Returns the values of a row if each is present, undamaged, and exactly of the expected type.
+    /// Returns the values of a row. `None` if any is absent, damaged, or not exactly of the
+    /// expected type.
     #[doc(hidden)]
     fn from_fields(values: &RowValues<'_, 'r, N>) -> Option<Self>;
 
-    /// Returns the values of any row, converted if possible, or the first value that does not fit.
+    /// Returns the values of a row, converted if necessary, or the first value that does not fit.
     #[doc(hidden)]
     fn from_values(values: &RowValues<'_, 'r, N>) -> std::result::Result<Self, Misfit>;
 }
 
-/// The values of a row with a cached shape.
+/// The values of a row, with their positions from the cache.
 #[doc(hidden)]
 pub struct RowValues<'k, 'r, const N: usize> {
     places: &'k [Option<Place>; N],
     fields: Fields<'r>,
 }
 
-/// A value that is absent, damaged, or of another type than expected.
+/// The first value that is absent, damaged, or of another type than expected.
 #[doc(hidden)]
 pub struct Misfit {
     index: usize,
@@ -95,16 +97,16 @@ impl<const N: usize> RowDecoder<N> {
         let known = self.recent.find(|known| Arc::ptr_eq(&known.shape, shape));
         let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
-        // For speed, the first attempt reports only that some value does not fit, but not which
-        // one. A row with such a value is therefore decoded again.
+        // The first attempt is fast and reports only that some value does not fit. Then the row is
+        // decoded again, to convert the value or to find out which one it is.
         match T::from_fields(&values) {
             Some(all) => Ok(all),
             None => self.decode_rare(known, row),
         }
     }
 
-    /// Does the same as [`decode`](Self::decode) for a row that lacks a value or has one of another
-    /// type.
+    /// Does the same as [`decode`](Self::decode), for a row with a value that is absent, damaged or
+    /// not exactly of the expected type.
     #[cold]
     #[inline(never)]
     fn decode_rare<'r, T: FromValues<'r, N>>(
@@ -117,8 +119,8 @@ impl<const N: usize> RowDecoder<N> {
         T::from_values(&values).map_err(|misfit| self.problem(row, misfit))
     }
 
-    /// Caches a shape, unless an equal one is cached, and returns its index. Equal shapes may be
-    /// separate copies, because each self-describing row has its own copy.
+    /// Caches the positions for a shape and returns their index. Does not cache equal shapes twice:
+    /// a row that contains its shape itself has its own copy of it.
     #[cold]
     fn cache_shape(&mut self, shape: &Arc<Shape>) -> usize {
         if let Some(known) = self.recent.find(|known| known.shape == *shape) {

@@ -1,4 +1,4 @@
-//! A table of an open database, as the catalog keeps it.
+//! The state of a table in an open database. The catalog has one [`TableEntry`] per table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ pub(crate) struct TableEntry {
     pub(crate) gate: Arc<Gate>,
     /// The time to live of rows in seconds; 0 means unlimited.
     pub(super) ttl: AtomicU64,
-    /// Counts of this table's queries since opening, by class.
+    /// The number of queries of this table since the database was opened, by class.
     pub(crate) queries: Queries,
-    /// Statistics of the queries of the whole database.
+    /// Statistics of the queries of all tables in the database.
     pub(crate) log: Arc<QueryLog>,
 }
 

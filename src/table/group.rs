@@ -10,9 +10,9 @@ use crate::options::Durability;
 
 use super::{Table, Ticket};
 
-/// Initial capacity of a group's list of operations.
+/// The initial capacity of a group's list of operations.
 const GROUP_ROOM_MIN: usize = 4;
-/// Capacity reserved for each RowKey of a group, in bytes.
+/// The capacity in bytes that is reserved for each RowKey of a group.
 const KEY_ROOM: usize = 24;
 
 /// One operation of a group. An ETag of `None` accepts any existing entity.
@@ -22,11 +22,11 @@ pub enum Operation {
     Insert(Entity),
     /// Replaces the entity, which must exist.
     Replace(Entity, Option<ETag>),
-    /// Sets the given properties of the entity, which must exist.
+    /// Sets the given properties of the entity, which must exist, and keeps the others.
     Merge(Entity, Option<ETag>),
     /// Inserts or replaces the entity.
     Upsert(Entity),
-    /// Inserts the entity, or sets the given properties.
+    /// Inserts the entity. If it exists, sets the given properties and keeps the others.
     UpsertMerge(Entity),
     /// Deletes the entity, which must exist.
     Delete {
@@ -34,7 +34,7 @@ pub enum Operation {
         partition_key: String,
         /// The entity's RowKey.
         row_key: String,
-        /// If given, the entity must not have been written since this ETag was read.
+        /// If given, the entity must still have this ETag.
         etag: Option<ETag>,
     },
 }
@@ -59,9 +59,10 @@ pub struct EntityGroup {
     operations: Vec<Operation>,
     /// Indexes of the operations in RowKey order, to detect duplicates.
     by_row_key: Vec<usize>,
-    /// An upper bound of the size. Texts are counted exactly only when the bound exceeds the limit.
+    /// An upper bound for the size of the group. The exact size is computed only if the bound
+    /// exceeds the limit.
     size_at_most: usize,
-    /// The limit on the size in bytes.
+    /// The limit on the size of the group in bytes.
     size_max: usize,
 }
 
@@ -71,7 +72,7 @@ impl Operation {
         Operation::Delete { partition_key, row_key, etag }
     }
 
-    /// Returns PartitionKey and RowKey.
+    /// Returns the PartitionKey and the RowKey.
     pub fn keys(&self) -> (&str, &str) {
         self.subject().map_or_else(|keys| keys, |entity| (entity.partition_key(), entity.row_key()))
     }
@@ -91,7 +92,7 @@ impl Operation {
         self.subject().ok()
     }
 
-    /// Returns the entity, or the keys of an entity to be deleted.
+    /// Returns the entity, or for a delete the two keys.
     fn subject(&self) -> std::result::Result<&Entity, (&str, &str)> {
         match self {
             Operation::Delete { partition_key, row_key, .. } => Err((partition_key, row_key)),
@@ -116,7 +117,7 @@ impl EntityGroup {
         }
     }
 
-    /// Creates a group of all `operations`; the first one determines the partition.
+    /// Creates a group of `operations`. The first one determines the partition.
     ///
     /// # Errors
     /// As [`push`](Self::push), with the index of the operation; `InvalidInput` if `operations` is
@@ -151,8 +152,8 @@ impl EntityGroup {
         let (place, size_at_most) =
             self.place(&operation).map_err(|error| error.at_index(index))?;
         if index == self.operations.capacity() {
-            // Operations are large. With these capacities a growing group is moved only once, and a
-            // small group needs little memory.
+            // Operations are large. With these two capacities, a growing group is moved only once,
+            // and a small group uses little memory.
             let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
             self.operations.reserve_exact(room - index);
             self.by_row_key.reserve_exact(room - index);
@@ -167,8 +168,8 @@ impl EntityGroup {
         Ok(self)
     }
 
-    /// Checks that the operation may be added. Returns its index in `by_row_key`, and an upper
-    /// bound of the new size.
+    /// Checks that the operation can be added. Returns its index in `by_row_key`, and an upper
+    /// bound for the new size of the group.
     fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
         let (partition_key, row_key) = operation.key_bytes();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
@@ -196,7 +197,7 @@ impl EntityGroup {
     /// Returns the index of a RowKey in `by_row_key`, or its insertion point.
     fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
         let key_of = |&index: &usize| self.operations[index].key_bytes().1;
-        // A row after all others needs no search.
+        // A RowKey after all others needs no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
         }
@@ -290,8 +291,8 @@ impl EntityGroup {
         &self.partition_key
     }
 
-    /// Returns the sum of the entities' sizes in bytes, by the size formula. It is computed at each
-    /// call.
+    /// Returns the sum of the entities' sizes in bytes, by the size formula of the data model.
+    /// Computes it at each call.
     pub fn size(&self) -> usize {
         self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }
@@ -334,9 +335,9 @@ impl Table {
         Ok(etags(group, ETag(seq)))
     }
 
-    /// Submits a group without waiting for it to be durable, so that many tickets of one thread
-    /// share a sync. Conditions are evaluated now. Readers see the commit when it has the requested
-    /// durability.
+    /// Submits a group without waiting until it is durable. A thread may submit many groups before
+    /// it waits, so that they share a sync. ETags and other conditions are evaluated before this
+    /// returns. Readers see the group when it has the requested durability.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -353,8 +354,8 @@ impl Table {
         Ok(Ticket::new(ticket, etags))
     }
 
-    /// Calls `with` with the group's batch. The batch borrows its keys from one buffer and its rows
-    /// from the entities.
+    /// Builds the group's batch and calls `with` with it. The batch borrows its keys from one
+    /// buffer and its rows from the entities.
     fn with_batch<R>(
         &self,
         group: &EntityGroup,
@@ -400,8 +401,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {
-        // The character is one unit, which counts as two bytes, but has three bytes in UTF-8. If
-        // UTF-8 bytes were counted, the group would exceed its limit too early.
+        // The character has one UTF-16 unit, which counts as two bytes, but three bytes in UTF-8. A
+        // count of UTF-8 bytes would exceed the limit too early.
         let entity = |row: usize, units: usize| {
             Entity::new("p", format!("{row:02}")).with("A", "\u{20ac}".repeat(units))
         };

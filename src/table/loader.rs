@@ -1,9 +1,9 @@
-//! Bulk input: rows in any order, committed in entity groups that the loader forms.
+//! Bulk loading: accepts rows in any order and commits them in entity groups.
 //!
 //! Invariants
 //! * a rejected row does not affect its group: the other rows are committed;
 //! * rows with equal keys are committed in input order;
-//! * memory is bounded for any order of partitions;
+//! * memory is bounded, whatever the order of partitions;
 //! * a line is acknowledged when all lines up to it are committed or rejected, so that a load can
 //!   resume after it.
 
@@ -20,15 +20,15 @@ use crate::options::Durability;
 
 use super::Table;
 
-/// If this many rows wait for their groups to become full, all groups are committed, full or not.
+/// Rows wait until their group is full. If this many rows wait, all groups are committed anyway.
 const WAITING_ROWS_MAX: usize = 20_000;
-/// Limit on the total size of waiting rows in bytes.
+/// The same limit for the total size of the waiting rows, in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of groups in progress: enough to share syncs, few enough to bound the rows that a
-/// resumed load repeats.
+/// The maximum number of groups in progress: submitted, but not yet as durable as requested. Enough
+/// to share syncs; few enough to bound the rows that a resumed load commits again.
 const TICKETS_MAX: usize = 64;
 
-/// How to treat a row with an existing key.
+/// How to treat a row whose key already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum LoadMode {
@@ -38,15 +38,15 @@ pub enum LoadMode {
     /// Replaces the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or replace"))]
     Upsert,
-    /// Sets the row's properties in the existing entity.
+    /// Sets the row's properties in the existing entity and keeps the others.
     #[cfg_attr(feature = "cli", value(help = "Insert or merge"))]
     UpsertMerge,
 }
 
-/// A row that was not loaded, with the reason.
+/// A row that was not loaded, and the reason.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// The `line` passed with the row.
+    /// The number that was passed as `line` with the row.
     pub line: u64,
     /// The reason.
     pub error: Error,
@@ -82,37 +82,38 @@ pub struct Loader {
     mode: LoadMode,
     durability: Durability,
     waiting: HashMap<Vec<u8>, Waiting>,
-    /// The greatest partition key so far.
+    /// The greatest encoded PartitionKey so far.
     highest: Vec<u8>,
     bytes: usize,
-    /// The number of rows accepted since all waiting groups were last committed.
+    /// The number of rows accepted since all waiting groups were last committed together.
     taken: usize,
-    /// The groups in progress, oldest first.
+    /// The groups in progress (see [`TICKETS_MAX`]), oldest first.
     tickets: VecDeque<Submitted>,
-    /// The first line of each group that waits or is in progress, with the number of groups that
-    /// start at that line.
+    /// For each first line of a group that waits or is in progress, the number of groups with this
+    /// first line.
     starts: BTreeMap<u64, usize>,
-    /// The last lines of committed groups that cannot be acknowledged yet, because a group with an
-    /// earlier line is not committed.
+    /// The last lines of finished groups that cannot be acknowledged yet, because a group with an
+    /// earlier line is not finished.
     held: BinaryHeap<Reverse<u64>>,
     rejected: Vec<Rejected>,
     acknowledged: Option<Box<dyn FnMut(u64) + Send>>,
     summary: LoadSummary,
 }
 
-/// The waiting rows of one partition.
+/// The rows of one partition that wait until their group is full.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op<'static>>,
     lines: Vec<u64>,
     keys: HashSet<u64, BuildHasherDefault<AsItIs>>,
-    /// An upper bound of the size. The exact size is smaller if texts are not ASCII.
+    /// An upper bound for the size of the group. The exact size is smaller if texts are not ASCII.
     size: usize,
-    /// The first line of the group, even if its row is rejected later.
+    /// The first line of the group, even if that row is rejected when the group is committed.
     start: u64,
 }
 
-/// A hasher for key hashes. They are already uniform and depend on a secret seed.
+/// Returns its input as the hash. The keys of the set are themselves hashes, which are uniform and
+/// depend on a secret seed.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -125,8 +126,7 @@ struct Submitted {
 }
 
 impl Waiting {
-    /// Creates an empty group with the capacity of a full one, so that adding rows reallocates
-    /// nothing.
+    /// Creates an empty group with the capacity of a full one, which needs no reallocation.
     fn roomy() -> Self {
         Self {
             ops: Vec::with_capacity(GROUP_OPERATIONS_MAX),
@@ -159,22 +159,22 @@ impl Table {
 }
 
 impl Loader {
-    /// Sets how existing keys are treated. Default: [`LoadMode::Insert`].
+    /// Sets how rows with existing keys are treated. Default: [`LoadMode::Insert`].
     pub fn mode(mut self, mode: LoadMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the durability that each group has when it is acknowledged. Default: that of the table
-    /// handle.
+    /// Sets the durability that a group must have before its lines are acknowledged. Default: the
+    /// durability of the table handle.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Calls `with` with the last line of each group, in ascending order. The call is made when all
-    /// rows up to that line are rejected or have the requested durability. Requires that lines
-    /// ascend.
+    /// Sets a function to call for each group, in ascending order, with the last line of the group.
+    /// It is called when all rows up to that line are rejected or have the requested durability.
+    /// Requires that the lines passed to [`push`](Self::push) ascend.
     pub fn on_acknowledged(mut self, with: impl FnMut(u64) + Send + 'static) -> Self {
         self.acknowledged = Some(Box::new(with));
         self
@@ -183,8 +183,8 @@ impl Loader {
     /// Adds a row; `line` identifies it in [`Rejected`] and in acknowledgements.
     ///
     /// # Errors
-    /// Errors that end the load: `Io`, `StorageFull`, `Poisoned`, or that the table was dropped. A
-    /// rejected row is no error.
+    /// Errors that end the load: `Io`, `StorageFull`, `Poisoned`, or `NotFound` if the table was
+    /// dropped. A rejected row is not an error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size_at_most();
         match self.op(entity) {
@@ -202,7 +202,7 @@ impl Loader {
         std::mem::take(&mut self.rejected)
     }
 
-    /// Returns the numbers of rows and groups that are committed so far.
+    /// Returns the number of rows and groups that are committed so far.
     pub fn summary(&self) -> LoadSummary {
         self.summary
     }
@@ -228,7 +228,7 @@ impl Loader {
         Ok(self.summary)
     }
 
-    /// Returns the operation for an entity, built in the entity's own allocation.
+    /// Returns the operation for an entity. It reuses the entity's allocation.
     fn op(&self, entity: Entity) -> Result<Op<'static>> {
         let shapes = &self.table.engine.env().shapes;
         let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
@@ -246,8 +246,8 @@ impl Loader {
     fn wait(&mut self, line: u64, op: Op<'static>, size: usize) -> Result<()> {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
         if partition > self.highest.as_slice() {
-            // If partitions ascend, the previous partition is complete. Its remaining rows are
-            // committed now: a later commit would be out of key order.
+            // If the input is ordered by partition, the previous partition is now complete. Its
+            // waiting rows are committed at once, so that commits stay in key order.
             let last = std::mem::replace(&mut self.highest, partition.to_vec());
             if let Some(rest) = self.waiting.remove(&last) {
                 self.commit(rest)?;
@@ -261,7 +261,7 @@ impl Loader {
             || waiting.size + size > GROUP_SIZE_MAX
             || waiting.keys.contains(&op.hash);
         if is_full && !waiting.ops.is_empty() {
-            // The next group of this partition is likely to be full, too.
+            // This partition has filled a group, so its next group is likely to become full, too.
             let full = std::mem::replace(waiting, Waiting::roomy());
             self.commit(full)?;
             return self.wait(line, op, size);
@@ -290,7 +290,7 @@ impl Loader {
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
         let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
         debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
-        // Sorts by first line, so that the order of commits does not depend on that of a hash map.
+        // Sorts by first line: the order of commits must not depend on the order of the hash map.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
     }
@@ -341,8 +341,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the group with the first line `start`; `last` is its last committed line, if there is
-    /// one. Acknowledges the lines of `held` that precede all groups still waiting or in progress.
+    /// Ends the group whose first line is `start`; `last` is its last committed line, if any.
+    /// Acknowledges the lines in `held` that precede all groups still waiting or in progress.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
         debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {

@@ -33,8 +33,9 @@ use std::sync::Arc;
 use crate::lsm::Engine;
 use crate::options::Durability;
 
-/// A table: a schemaless set of entities, each identified by (PartitionKey, RowKey). The handle is
-/// cheap to clone and usable from any thread.
+/// A table: a schemaless set of entities, each identified by (PartitionKey, RowKey).
+///
+/// A `Table` is a handle that is cheap to clone and usable from any thread.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -64,7 +65,7 @@ impl Table {
         &self.entry.name
     }
 
-    /// Returns a handle of the same table with another durability for its writes.
+    /// Returns a handle for the same table whose writes have `durability`.
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

@@ -1,4 +1,4 @@
-//! Point reads of a table, in its current state or at a snapshot.
+//! Reads single entities of a table, in its current state or at a snapshot.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::model::{
 
 use super::Table;
 
-/// A fixed state of the database: every read through a snapshot sees all commits up to a certain
-/// one and none after it.
+/// A fixed state of the database: every read through a snapshot sees all commits up to the same
+/// commit, and no later ones.
 ///
 /// The row versions that a snapshot sees are kept as long as the snapshot, a clone of it, or a
-/// query at it exists. Drop them when they are no longer needed.
+/// query at it exists. So drop them when they are no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
@@ -48,7 +48,7 @@ pub struct TableView<'s> {
     pub(crate) snapshot: &'s Snapshot,
 }
 
-/// A row in its stored form; properties are decoded on access.
+/// A row in its stored form. Each property is decoded when it is accessed.
 pub struct RowView<'a> {
     key: &'a [u8],
     seq: Seq,
@@ -63,8 +63,8 @@ impl Snapshot {
         Self { guard: Arc::new(guard) }
     }
 
-    /// Returns the Seq of the last visible commit: the commit's Timestamp in ticks of 100 ns since
-    /// 1601-01-01 UTC.
+    /// Returns the sequence number (Seq) of the last commit that the snapshot sees. It is the
+    /// commit's Timestamp in ticks of 100 ns since 1601-01-01 UTC.
     pub fn seq(&self) -> Seq {
         self.guard.seq
     }
@@ -77,8 +77,8 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Table {
-    /// Returns the entity with these keys, or `None`. Searches the memtables, and reads at most one
-    /// line of the hash index per file.
+    /// Returns the entity with these keys, or `None`. Searches the memtables, and usually reads one
+    /// line of the hash index for each table file that may hold the key.
     ///
     /// # Errors
     /// `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or a
@@ -87,7 +87,7 @@ impl Table {
         self.read(partition_key, row_key, None, |row| row.to_entity())
     }
 
-    /// As [`get`](Self::get), with only the named properties. Names that the entity lacks are
+    /// As [`get`](Self::get), with only the properties in `names`. Names that the entity lacks are
     /// ignored.
     ///
     /// # Errors
@@ -101,9 +101,9 @@ impl Table {
         self.read(partition_key, row_key, None, |row| row.project(&mut Projector::new(names)))
     }
 
-    /// Returns the entities with these (PartitionKey, RowKey), in the order of `keys`, all as of
-    /// one state of the table. Keys are looked up in key order, so that adjacent keys share block
-    /// reads.
+    /// Returns the entities with the given (PartitionKey, RowKey) pairs, in the order of `keys`.
+    /// All are read from the same state of the table. The look-ups are sorted by key, so that
+    /// adjacent keys share block reads.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -131,8 +131,8 @@ impl Table {
 
     fn read_many(&self, keys: &[(&str, &str)], at: Option<Seq>) -> Result<Vec<Option<Entity>>> {
         let table = self.entry.gate.table;
-        // All encoded keys are in one buffer. Each item is the range of a key in the buffer, and
-        // the key's index in `keys`.
+        // All encoded keys are in one buffer. Each item of `sorted` is the range of a key in this
+        // buffer, and the key's index in `keys`.
         let texts: usize = keys.iter().map(|(pk, rk)| pk.len() + rk.len()).sum();
         let mut bytes = Vec::with_capacity(texts + keys.len() * (TABLE_ID_BYTES + 1));
         let mut sorted: Vec<(Range<usize>, usize)> = Vec::with_capacity(keys.len());
@@ -198,7 +198,7 @@ impl TableView<'_> {
         self.table.read_many(keys, Some(self.snapshot.seq()))
     }
 
-    /// As [`get`](Self::get), with only the named properties.
+    /// As [`get`](Self::get), with only the properties in `names`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -241,7 +241,7 @@ impl<'a> RowView<'a> {
         self.key
     }
 
-    /// Returns the text of one of the [parts](Self::parts) of a key.
+    /// Decodes the text of one of the [parts](Self::parts) of a key.
     #[inline]
     pub(crate) fn text(part: &[u8]) -> Result<Cow<'_, str>> {
         decode_part(part).map_err(damaged)
@@ -260,9 +260,9 @@ impl<'a> RowView<'a> {
         self.row.find(name).map_err(damaged)
     }
 
-    /// Iterates over names and values, ordered by name, and decodes each value when it is reached.
-    /// This is cheaper than a look-up per name. For a known set of names a
-    /// [`RowDecoder`](crate::RowDecoder) is cheaper. The iterator ends after an error.
+    /// Iterates over names and values in the order of names. Decodes each value when it is reached,
+    /// which is cheaper than one look-up per name. If the names are known, a
+    /// [`RowDecoder`](crate::RowDecoder) is even cheaper. The iterator ends after an error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -284,7 +284,7 @@ impl<'a> RowView<'a> {
         RowProperties(self.row.shape.arc().walk(self.row.body))
     }
 
-    /// Returns the number of properties, without keys and Timestamp.
+    /// Returns the number of properties, not counting keys and Timestamp.
     pub fn len(&self) -> usize {
         self.row.shape.arc().len()
     }
@@ -294,8 +294,8 @@ impl<'a> RowView<'a> {
         self.len() == 0
     }
 
-    /// Returns the size that counts against the limits of an entity, as [`Entity::size`]. Checks
-    /// the whole row.
+    /// Returns the size that the limits of an entity apply to, as [`Entity::size`] does. Checks the
+    /// whole row for damage.
     ///
     /// # Errors
     /// `Corruption`.
@@ -310,8 +310,7 @@ impl<'a> RowView<'a> {
         Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
     }
 
-    /// Returns the size of the properties that `projector` selects. Checks only the values of
-    /// these.
+    /// Returns the size of the properties that `projector` selects. Checks only these for damage.
     pub(crate) fn projected_size(&self, projector: &mut Projector) -> Result<usize> {
         projector.size(self.key_units()?, &self.row).map_err(damaged)
     }
@@ -321,13 +320,13 @@ impl<'a> RowView<'a> {
     fn key_units(&self) -> Result<usize> {
         let texts = self.key.get(TABLE_ID_BYTES..).unwrap_or_default();
         if is_ascii(texts) {
-            // In ASCII each byte is a unit, except the separator.
+            // Each ASCII byte is one unit. The separator between the keys does not count.
             return Ok(texts.len().saturating_sub(1));
         }
         Ok(utf16_len(&self.partition_key()?) + utf16_len(&self.row_key()?))
     }
 
-    /// Returns the row's shape, and the body with this shape.
+    /// Returns the row's shape, and its body, which contains the values as the shape describes.
     #[inline(always)]
     pub(crate) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
         (self.row.shape.arc(), self.row.body)
@@ -371,8 +370,8 @@ impl<'r> Iterator for RowProperties<'r> {
     }
 }
 
-/// Reports a malformed row. Its checksums were valid, so it was written incorrectly; that is an
-/// error, not a panic.
+/// Returns the error for a malformed row. Its checksum was valid, so the row was written
+/// incorrectly. Still, this is an error and not a panic.
 fn damaged(error: DecodeError) -> Error {
     Error::decode("row".as_ref(), 0, error)
 }

@@ -1,7 +1,8 @@
-//! Statistics of a database's queries: counts by class, and the most recent slow queries.
+//! Statistics of a database's queries: the number of queries by class, and the most recent slow
+//! queries.
 //!
-//! Memory is bounded: the last [`KEPT`] queries are kept, each with at most [`TEXT_BYTES`] of its
-//! filter and of its explanation. `query::plan` defines the classes; `query::exec` measures
+//! Memory is bounded: the last [`KEPT`] slow queries are kept, each with at most [`TEXT_BYTES`] of
+//! its filter and of its explanation. `query::plan` defines the classes; `query::exec` measures
 //! queries.
 
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use super::counts::Queries;
 
 /// Maximum number of slow queries that are kept.
 const KEPT: usize = 128;
-/// Maximum number of bytes that are kept of a filter, and of an explanation.
+/// Maximum length of a stored filter, and of a stored explanation, in bytes.
 const TEXT_BYTES: usize = 4 << 10;
 
 /// A query that took longer than the limit; see
@@ -68,7 +69,7 @@ impl QueryLog {
         self.slow.lock().iter().cloned().collect()
     }
 
-    /// Returns the fields of `Stats::fields` about queries.
+    /// Returns the fields about queries for `Stats::fields`: names and values.
     pub(crate) fn fields(&self) -> [(&'static str, u64); 6] {
         let counts = self.queries.counts();
         [
@@ -82,7 +83,7 @@ impl QueryLog {
     }
 }
 
-/// Truncates `text` to at most [`TEXT_BYTES`], and its allocation accordingly.
+/// Truncates `text` to at most [`TEXT_BYTES`], and shrinks its allocation.
 fn cut(text: &mut String) {
     let mut end = TEXT_BYTES.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! The handle of a submitted commit.
+//! The handle of a commit that was submitted and can be waited for.
 
 use std::fmt;
 use std::future::Future;
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::lsm::CommitTicket;
 use crate::model::ETag;
 
-/// A commit that was accepted and may not be durable yet. Wait for it, or await it; no async
-/// runtime is needed.
+/// A commit that was accepted and may not be durable yet. Block on [`wait`](Self::wait), or await
+/// the ticket as a future; no async runtime is needed.
 ///
 /// Dropping a ticket does not cancel the commit.
 ///
@@ -42,7 +42,7 @@ impl Ticket {
         Self { commit, etags }
     }
 
-    /// Returns the commit's Seq, which is known before the commit is durable.
+    /// Returns the commit's sequence number (Seq), which is known before the commit is durable.
     #[cfg(feature = "sim")]
     pub(crate) fn seq(&self) -> crate::model::Seq {
         self.commit.seq
@@ -51,7 +51,8 @@ impl Ticket {
     /// Blocks until the commit is visible and has the requested durability.
     ///
     /// # Errors
-    /// `Poisoned`: whether the commit survives is known only when the database is opened again.
+    /// `Poisoned` after a failed write or sync. Then only reopening the database shows whether the
+    /// commit survived.
     pub fn wait(self) -> Result<Vec<Option<ETag>>> {
         self.commit.wait()?;
         Ok(self.etags)

@@ -1,4 +1,5 @@
-//! Writes of single entities, and the conversion of operations to mutations with conditions.
+//! Writes of single entities, and the conversion of operations to conditions and actions of the
+//! engine.
 
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ impl Table {
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidInput` if the entity violates the data model; `NotFound` if the
-    /// table was dropped; `StorageFull`, `Poisoned`, `Io` as for any write.
+    /// table was dropped; and `StorageFull`, `Poisoned` or `Io`, which any write may return.
     pub fn insert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Insert(entity))
     }
 
-    /// As [`insert`](Self::insert), but directly from properties. If the key exists, nothing is
-    /// encoded; otherwise the row is encoded without allocating an entity. `properties` are sorted
-    /// by name in place.
+    /// As [`insert`](Self::insert), but takes properties instead of an entity. If the key exists,
+    /// nothing is encoded; otherwise the row is encoded without allocating an entity. Sorts
+    /// `properties` by name in place.
     ///
     /// # Errors
     /// As [`insert`](Self::insert), and `InvalidInput` for a duplicate name.
@@ -92,7 +93,8 @@ impl Table {
         self.write(Operation::Merge(entity, None))
     }
 
-    /// Sets the given properties, if the entity has not been written since `etag` was read.
+    /// Sets the given properties and keeps the others, if the entity has not been written since
+    /// `etag` was read.
     ///
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since; otherwise as
@@ -110,10 +112,10 @@ impl Table {
         self.write(Operation::Upsert(entity))
     }
 
-    /// Inserts the entity, or sets the given properties of the existing one.
+    /// Inserts the entity. If it exists, sets the given properties and keeps the others.
     ///
     /// # Errors
-    /// Errors of [`merge`](Self::merge) except `NotFound` for the entity.
+    /// Errors of [`merge`](Self::merge), except `NotFound` for a missing entity.
     pub fn upsert_merge(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::UpsertMerge(entity))
     }
@@ -137,14 +139,14 @@ impl Table {
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    /// Executes one operation. For a delete the returned ETag has no meaning.
+    /// Executes one operation. After a delete, the returned ETag has no meaning.
     pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
     }
 
-    /// Commits a single mutation. Its key is built on the stack, and its row is borrowed from the
-    /// entity.
+    /// Commits one operation, which `asked` returns as a condition and an action. The key is built
+    /// on the stack, and the row is borrowed from the entity.
     fn commit_one<'o>(
         &self,
         keys: (&str, &str),
@@ -157,7 +159,7 @@ impl Table {
         })
     }
 
-    /// Checks the keys, and commits with the encoded key.
+    /// Checks the keys, encodes them, and calls `commit` with the encoded key.
     #[inline]
     fn with_key(
         &self,
@@ -183,7 +185,7 @@ impl Table {
         Ok((key, hash))
     }
 
-    /// Returns the condition and the action of an operation. Requires: the keys were checked.
+    /// Returns the operation as a condition and an action. Requires: its keys were checked.
     pub(super) fn asked<'o>(
         &self,
         operation: &'o Operation,
@@ -207,8 +209,8 @@ impl Table {
         })
     }
 
-    /// Creates a batch. Requires: there is at least one operation, and all keys are in one
-    /// partition.
+    /// Creates a batch of `ops` on this table. Requires: `ops` is not empty, and all keys are in
+    /// one partition.
     pub(super) fn batch<'o>(&self, ops: impl Into<Ops<'o>>, is_group: bool) -> Batch<'o> {
         let batch = new_batch(&self.entry.gate, ops, is_group);
         let is_one = |two: &[Op<'_>]| partition_of(&two[0].key) == partition_of(&two[1].key);
@@ -217,7 +219,7 @@ impl Table {
     }
 }
 
-/// Returns a batch on one partition of the table of `gate`.
+/// Returns a batch on one partition of the table that `gate` belongs to.
 pub(super) fn new_batch<'o>(
     gate: &Arc<Gate>,
     ops: impl Into<Ops<'o>>,
@@ -225,7 +227,7 @@ pub(super) fn new_batch<'o>(
 ) -> Batch<'o> {
     let ops = ops.into();
     let prefix_len = match ops.as_slice() {
-        // With a single key, there is no use for a common prefix.
+        // A batch with a single key needs no common prefix.
         [] | [_] => 0,
         [first, ..] => first.key.iter().skip(4).position(|byte| *byte == 0).map_or(4, |at| at + 5),
     };
@@ -237,7 +239,7 @@ pub(super) fn new_batch<'o>(
     Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), closes: None, check_merged }
 }
 
-/// Checks that the result of a merge obeys the limits of an entity.
+/// Checks that the row that results from a merge is within the limits of an entity.
 fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
     let units = || {
         let damaged = |error| Error::decode("merge".as_ref(), 0, error);

@@ -1,4 +1,5 @@
-//! Internals for the benchmarks; not part of the public interface, and free to change.
+//! Access to internals for the benchmarks. Not part of the public interface; may change at any
+//! time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use crate::model::{EdmType, Entity, Row, Seq, Shape, Shapes, ValueRef, merge_row
 use crate::options::{Codec, IoMode};
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// Turns the counting of range loads on or off, to measure its cost.
+/// Turns the counting of the load of ranges on or off, so that a benchmark can measure its cost.
 pub fn count_loads(db: &Db, on: bool) {
     db.count_loads(on);
 }
 
-/// The memtable, for benches/memtable.rs.
+/// A memtable, for benches/memtable.rs.
 pub struct Memtable(Arc<memtable::Memtable>);
 
 impl Memtable {
@@ -32,7 +33,7 @@ impl Memtable {
         Self(Arc::new(memtable::Memtable::new(1, bytes_hint, 0)))
     }
 
-    /// Hashes the key, and inserts the row.
+    /// Hashes `key`, and inserts the row.
     pub fn insert(&self, key: &[u8], seq: u64, row: &[u8]) {
         self.0.insert(hash(HashSeed(1), key), key, Seq(seq), Kind::Put, row);
     }
@@ -43,7 +44,7 @@ impl Memtable {
         Some(entry.row.len())
     }
 
-    /// Visits up to `len` entries from `key` on; returns the bytes of their keys and rows.
+    /// Reads up to `len` entries from `key` on. Returns the total length of their keys and rows.
     pub fn scan(&self, key: &[u8], len: usize) -> usize {
         let (mut iter, mut bytes) = (self.0.iter(), 0);
         iter.seek(key);
@@ -58,35 +59,35 @@ impl Memtable {
         bytes
     }
 
-    /// Runs a background step that sorts the memtable. Returns whether there is more to sort.
+    /// Runs one background step of sorting the memtable. Returns whether more steps are needed.
     pub fn sort_step(&self, budget: usize) -> bool {
         self.0.sort_step(budget)
     }
 
-    /// Returns the bytes of resident memory.
+    /// Returns the memory that the memtable occupies, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
 }
 
-/// How an SST is stored and read.
+/// How a table file is stored and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SstShape {
-    /// Mapped and used in place.
+    /// Uncompressed and memory-mapped; blocks are used in place.
     Mapped,
-    /// Compressed and mapped; blocks are not cached.
+    /// Compressed and memory-mapped; decompressed blocks are not cached.
     MappedZstd,
-    /// Read through a cache that has room for the whole file.
+    /// Uncompressed and read through a cache that has room for the whole file.
     Cached,
 }
 
-/// An SST in memory, for benches/sst.rs.
+/// A table file in memory, for benches/sst.rs.
 pub struct SstFile(Arc<Sst>);
 
 const SEED: HashSeed = HashSeed(1);
 
 impl SstFile {
-    /// Creates a file of rows of `row_bytes` bytes with these keys, which must be in order.
+    /// Creates a file with one row of `row_bytes` bytes per key. The keys must ascend.
     pub fn build(shape: SstShape, keys: &[Vec<u8>], row_bytes: usize) -> Self {
         let fs = MemFs::new();
         let codec = if shape == SstShape::MappedZstd { Codec::Zstd } else { Codec::None };
@@ -96,8 +97,7 @@ impl SstFile {
         let mut writer = writer.expect("memory");
         let row = bench_row(row_bytes);
         for (key, i) in keys.iter().zip(0..) {
-            // Each row's Seq is a little larger than the previous one, as if a bulk load had
-            // committed the rows.
+            // Each Seq is a little greater than the previous one, as after a bulk load.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
             writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
@@ -111,13 +111,13 @@ impl SstFile {
         Self(Arc::new(Sst::open(&fs as &dyn Fs, dir, &meta, &shared).expect("just written")))
     }
 
-    /// Hashes and looks up the key; returns the length of the row.
+    /// Hashes and looks up `key`. Returns the length of the row.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let hit = self.0.get(hash(SEED, key), key, Seq::MAX).expect("sound")?;
         Some(hit.row().expect("sound").body.len())
     }
 
-    /// Visits every entry; returns the bytes of keys and rows.
+    /// Reads every entry. Returns the total length of keys and rows.
     pub fn scan(&self) -> usize {
         let (mut iter, mut bytes) = (self.0.iter(true), 0);
         iter.next().expect("sound");
@@ -128,7 +128,7 @@ impl SstFile {
         bytes
     }
 
-    /// Seeks to each key; returns the bytes of the keys found.
+    /// Seeks to each key. Returns the total length of the keys found.
     pub fn seeks<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> usize {
         let (mut iter, mut bytes) = (self.0.iter(true), 0);
         for key in keys {
@@ -154,7 +154,8 @@ impl LogRecord {
     const ID: FileId = FileId(1);
     const PLACE: Position = Position { file: FileNumber(7), offset: 4_096 };
 
-    /// Creates a commit of `rows` rows of `row_bytes` bytes in one partition, and encodes it once.
+    /// Creates the record of a commit with `rows` rows of `row_bytes` bytes in one partition, and
+    /// encodes it once.
     pub fn new(rows: usize, row_bytes: usize) -> Self {
         let framed = framed(&bench_row(row_bytes), Some(0));
         let rows = (0..rows).map(|i| (format!("{i:012}").into_bytes(), framed.clone())).collect();
@@ -177,7 +178,7 @@ impl LogRecord {
         self.buffer.len()
     }
 
-    /// Verifies and decodes the encoded record; returns the bytes of keys and rows.
+    /// Verifies and decodes the encoded record. Returns the total length of keys and rows.
     pub fn decode(&self) -> usize {
         let (header, stored) =
             self.buffer.split_first_chunk::<RECORD_HEADER_BYTES>().expect("a record");
@@ -188,7 +189,7 @@ impl LogRecord {
     }
 }
 
-/// The conversion of an entity to bytes and back, for benches/structures.rs.
+/// The conversion of an entity to a stored row and back, for benches/structures.rs.
 pub struct RowPath {
     shapes: Shapes,
     shape: Arc<Shape>,
@@ -198,7 +199,7 @@ pub struct RowPath {
 }
 
 impl RowPath {
-    /// Prepares one entity, and another one with the properties to merge into the first.
+    /// Prepares `entity`, and `patch`, whose properties [`merge`](Self::merge) merges into it.
     pub fn new(entity: Entity, patch: &Entity) -> Self {
         let shapes = Shapes::new(1 << 20);
         let row = entity.to_row(&shapes).expect("a valid entity");
@@ -208,14 +209,14 @@ impl RowPath {
         Self { shapes, shape, entity, patch, bytes }
     }
 
-    /// Looks up the shape, checks limits, and encodes and frames the row; returns its length.
+    /// Looks up the shape, checks limits, and encodes the row. Returns the length of the row.
     pub fn encode(&self) -> usize {
         let row = self.entity.to_row(&self.shapes).expect("a valid entity");
         let number = self.shapes.number(&row.shape).map(|id| id.0);
         framed(&row, number).len()
     }
 
-    /// Looks up the entity's shape, which exists, and returns its number.
+    /// Looks up the entity's shape, which is already known, and returns its number.
     pub fn number(&self) -> Option<u32> {
         self.shapes.number(&self.shape).map(|id| id.0)
     }
@@ -226,8 +227,8 @@ impl RowPath {
         row.find(name).expect("sound").is_some()
     }
 
-    /// Checks every value, as the engine does before it returns a row; returns the bytes of the
-    /// body.
+    /// Checks every value for damage, as the engine does before it returns a row. Returns the
+    /// length of the body.
     pub fn check(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         row.check().expect("sound");

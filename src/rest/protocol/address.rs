@@ -1,11 +1,11 @@
 //! Addresses of requests: parsing and writing them.
 //!
 //! Invariants
-//! * the raw path is split first, then its escapes are resolved, then quoted literals are read: an
-//!   escaped slash or quote is part of a key;
+//! * parsing first splits the raw path, then decodes percent-escapes, then reads quoted literals.
+//!   So an escaped slash or quote is part of a key;
 //! * the address written for a key reads back as that key.
 //!
-//! Not here: the methods of a resource, and whether a table of that name can exist.
+//! Not here: which methods a resource supports, and whether a table exists or may have its name.
 
 mod encoding;
 mod parameters;
@@ -61,19 +61,19 @@ pub(crate) struct Target {
 /// Where an address names the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// In the host if the host's second label is `table`, otherwise in the path.
+    /// In the host if one of the host's labels after the first is `table`, otherwise in the path.
     ByHost,
     /// `/ACCOUNT/…`
     Path,
 }
 
 const SECONDARY: &str = "-secondary";
-/// The label after the account's name in a host.
+/// A host with this label after its first one begins with the account's name.
 const SERVICE_LABEL: &str = "table";
 
 impl Key {
-    /// Refuses characters that no key can contain. Like the service, it reports the entity as not
-    /// found if the request `reads`.
+    /// Refuses keys with characters that no key can contain. If the request reads (`reads`), the
+    /// error is that the entity was not found, as in the Azure service.
     pub(crate) fn check(&self, reads: bool) -> Result<(), Fault> {
         let chars = || self.partition_key.chars().chain(self.row_key.chars());
         let is_odd = |c| matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\x1f' | '\x7f'..='\u{9f}');
@@ -101,9 +101,9 @@ impl Style {
 /// Reads an address: path and query string as in the request line, and the `Host` header.
 ///
 /// # Errors
-/// `HostInformationNotPresent`; the error page of the service's front end for control characters;
-/// `InvalidInput` for malformed keys and for a parameter given twice; `NotImplemented` for unknown
-/// options that begin with `$`.
+/// `HostInformationNotPresent`; [`Fault::invalid_url`] for control characters; `InvalidInput` for
+/// malformed keys and for a repeated parameter; `NotImplemented` for unknown options that begin
+/// with `$`.
 pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<Target, Fault> {
     let query = Parameters::read(query)?;
     if style != Style::Path && host.is_empty() {
@@ -129,8 +129,8 @@ pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<
 }
 
 impl Target {
-    /// Reads the address of an operation in a batch sent to `self`: absolute, or a path with or
-    /// without the account.
+    /// Reads the address of an operation in a batch that was sent to `self`. The address is a full
+    /// URL, or a path with or without the account.
     pub(crate) fn read_inner(&self, url: &str) -> Result<Target, Fault> {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let path = match path.split_once("://") {
@@ -156,7 +156,7 @@ impl Target {
         })
     }
 
-    /// Returns the account's address with a trailing slash, as in answers.
+    /// Returns the account's address with a trailing slash, as it appears in responses.
     pub(crate) fn base(&self, scheme: &str, host: &str) -> String {
         [scheme, "://", host, &self.root, "/"].concat()
     }
@@ -280,7 +280,7 @@ fn read_key(predicate: &str) -> Result<Key, Fault> {
     }
 }
 
-/// Reads a quoted literal, in which quotes are doubled; also returns the rest of the text.
+/// Reads a quoted literal, in which a quote is written twice. Also returns the text after it.
 fn read_literal(text: &str) -> Option<(String, &str)> {
     let mut rest = text.trim_start().strip_prefix('\'')?;
     let mut value = String::new();

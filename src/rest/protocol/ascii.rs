@@ -1,6 +1,6 @@
-//! Fast checks and copies of short texts that are written from rows into a page.
+//! Fast checks and copies of short texts, used when rows are written into a page of JSON.
 //!
-//! Not here: the pages (`rows`).
+//! Not here: writing the pages (`rows`).
 
 use crate::codec::text::{HIGH, any};
 use crate::json::plain::odd_or_high;
@@ -14,7 +14,8 @@ pub(super) fn is_plain_ascii(bytes: &[u8]) -> bool {
 /// Like `copy_from_slice`, but in a third of the time for short texts. Requires equal lengths.
 #[inline(always)]
 pub(super) fn copy_short(to: &mut [u8], from: &[u8]) {
-    // Two pieces of equal length, which may overlap, cover any length up to their sum.
+    // Copies the first N and the last N bytes. The two pieces may overlap, so they cover any length
+    // from N to 2 N.
     let is_copied = match from.len() {
         65.. => false,
         32.. => copy_ends::<32>(to, from),

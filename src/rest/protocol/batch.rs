@@ -1,13 +1,12 @@
 //! Entity group transactions as multipart bodies: reading requests, writing responses.
 //!
 //! Invariants
-//! * a body is scanned a fixed number of times, whatever its boundaries; parts and headers are
-//!   bounded;
-//! * a body that ends before its last delimiter is refused: no operation in it is carried out;
-//! * a fault with an index is the answer to an operation; a fault without an index is the answer to
-//!   the whole request.
+//! * the parser scans a body a fixed number of times, whatever its boundaries are; the numbers of
+//!   parts and headers are bounded;
+//! * a body that ends before its last delimiter is refused, and none of its operations is executed;
+//! * a fault with an index answers one operation; a fault without an index answers the whole batch.
 //!
-//! Not here: carrying operations out, and checking that they fit into one group (`table`).
+//! Not here: executing operations, and checking that they form one transaction (`table`).
 
 mod write;
 
@@ -33,8 +32,8 @@ pub(crate) enum Envelope<'a> {
     Query(Box<Part<'a>>),
 }
 
-/// A request inside a batch. It is not parsed further here, because its errors are the answer to
-/// this operation only.
+/// A request inside a batch. Its URL and body are parsed later, because errors in them belong to
+/// the response of this operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
     pub(crate) method: &'a str,
@@ -51,41 +50,42 @@ pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 /// Headers while they are read.
 type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
-/// The most recently read headers: those of a part, and those of the HTTP message in it. The next
-/// part mostly has the same headers.
+/// The headers read most recently: of a part, and of the HTTP message in it. They are reused if the
+/// next part has the same ones, which is the usual case.
 #[derive(Default)]
 pub(in crate::rest) struct Recent<'a> {
     outer: Option<Block<'a>>,
     inner: Option<Block<'a>>,
 }
 
-/// Headers up to the empty line after them.
+/// A parsed header block, including the empty line that ends it.
 struct Block<'a> {
     /// The raw text, including the empty line.
     text: &'a str,
-    /// Whether `text` ends with a complete empty line. Then any text that begins with `text` has
-    /// these headers.
+    /// Whether `text` ends with a complete empty line. Only then can the block be reused for other
+    /// input that begins with `text`.
     has_end: bool,
     fields: Fields<'a>,
     content_id: Option<&'a str>,
-    /// Whether the content type is absent or that of an HTTP message.
+    /// Whether the block has no content type, or the content type of an HTTP message.
     is_http: bool,
 }
 
-/// The most headers that clients usually send with an operation; longer lists need an allocation.
+/// The number of headers that fit into a [`List`] without an allocation; clients usually send
+/// fewer with an operation.
 const FIELDS_ROOM: usize = 8;
-/// The most headers of a part, and also of the HTTP message in it.
+/// The maximum number of headers in a part, and also in the HTTP message that it contains.
 const HEADERS_MAX: usize = 64;
-/// The most characters of a boundary; the standard allows 70.
+/// The maximum number of characters in a boundary; the MIME standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// The most parts that are read of the outer body. A valid body has one; reading more detects a
-/// body with more parts.
+/// The maximum number of parts to read from the outer body. A valid body has one; reading a few
+/// more shows that a body has too many.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
 ///
 /// # Errors
-/// `InvalidInput`, with an index where the service's text has one.
+/// `InvalidInput`, with the index of the operation where the Azure service reports one.
 pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a>, Fault> {
     let boundary = boundary(content_type).ok_or_else(invalid)?;
     let text = std::str::from_utf8(body).map_err(|_| invalid())?;
@@ -119,9 +119,10 @@ impl<'a> Part<'a> {
         Method::of(self.method, &*self.headers)
     }
 
-    /// Returns the target of the operation, in a batch sent to `outer`.
+    /// Returns the target of this operation; `outer` is the target of the batch.
     pub(crate) fn target(&self, outer: &Target) -> Result<Target, Fault> {
-        // Inside a batch there is no front end that could answer with a page.
+        // The front end's HTML error page is only for whole requests. An operation in a batch gets
+        // an ordinary error instead.
         let plain = |fault: Fault| if fault.is_html() { Fault::query_syntax() } else { fault };
         outer.read_inner(self.url).map_err(plain)
     }
@@ -162,8 +163,8 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads headers, reusing `recent` if `text` begins with the same text; also returns the rest
-    /// of `text`.
+    /// Reads headers; also returns the text after them. Reuses `recent` if `text` begins with the
+    /// same header block.
     fn read<'r>(
         text: &'a str,
         recent: &'r mut Option<Block<'a>>,
@@ -191,7 +192,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Returns the boundary in a `Content-Type`, if that is `multipart/mixed`.
+/// Returns the boundary parameter of a `multipart/mixed` content type; `None` for other types.
 pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
     let media = Media::new(content_type);
     let boundary = media.parameter("boundary").filter(|_| media.is("multipart/mixed"))?;
@@ -199,8 +200,8 @@ pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
 }
 
 /// Returns up to `most` parts between the lines `--boundary`; `None` if there is no such line, or
-/// no last line `--boundary--`. The last line may lack its trailing dashes if nothing follows it,
-/// because some clients omit them.
+/// no last line `--boundary--`. Because some clients omit the trailing dashes, the last line may
+/// lack them if nothing follows it.
 pub(in crate::rest) fn split<'a>(
     text: &'a str,
     boundary: &str,
@@ -222,7 +223,7 @@ pub(in crate::rest) fn split<'a>(
         let is_last = match content.get(delimiter.len()..).map(str::trim_end) {
             Some("") => false,
             Some("--") => true,
-            // The delimiter belongs to a longer boundary, of which this one is a prefix.
+            // The boundary in this line is longer; the expected one is only its prefix.
             _ => {
                 from = next;
                 continue;
@@ -255,11 +256,12 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
         }
         let colon = memchr(b':', content.as_bytes())?;
         let (name, value) = (content.get(..colon)?, content.get(colon + 1..)?);
-        // The loops have no early exit, so that the compiler can vectorize them.
+        // The folds have no early exit, so that the compiler can vectorize them.
         let is_plain = name.bytes().fold(true, |plain, byte| plain & byte.is_ascii_graphic());
         let is_name = !name.is_empty() && (is_plain || !name.contains(char::is_whitespace));
         let has_control = content.bytes().fold(false, |found, byte| found | is_control(byte));
-        // An echoed header must not be able to begin a new line.
+        // Control characters are refused: if this header is echoed in a response, it must not be
+        // able to start a new header there.
         if !is_name || has_control || headers.len() >= HEADERS_MAX {
             return None;
         }
@@ -268,7 +270,7 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     Some((headers, rest))
 }
 
-/// Whether the last line of the headers is empty and has a line end.
+/// Whether `text` ends with a complete empty line.
 fn has_end(text: &str) -> bool {
     let last = text.strip_suffix('\n').and_then(|lines| lines.rsplit('\n').next());
     last.is_some_and(|last| trimmed(last).is_empty())
@@ -283,7 +285,7 @@ fn line(text: &str) -> (&str, &str) {
     (line.strip_suffix('\r').unwrap_or(line), rest)
 }
 
-/// Removes the end of the line before a delimiter, which belongs to the delimiter.
+/// Removes the line end before a delimiter, which belongs to the delimiter and not to the part.
 fn without_line_end(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)

@@ -1,9 +1,8 @@
-//! Error responses: code, status, text, and both shapes of the body (JSON and XML), written and
-//! read.
+//! Error responses: code, status, message, and the body as JSON or XML. Bodies are also parsed.
 //!
 //! Invariants
-//! * codes, statuses and texts are those of the Table service;
-//! * internal errors are reported without detail; operation and location are for the log.
+//! * codes, statuses and messages equal those of Azure Table storage;
+//! * responses report internal errors without detail; operation and location go to the log.
 //!
 //! Not here: which requests fail (`model`, `table`, and the other modules of `protocol`).
 
@@ -17,15 +16,15 @@ use crate::model::DateTime;
 /// The answer to a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Empty if the answer has no code; see [`is_html`](Self::is_html).
+    /// The error code. Empty if the response is an HTML page; see [`is_html`](Self::is_html).
     pub(crate) code: Cow<'static, str>,
     pub(crate) status: u16,
     pub(crate) message: String,
-    /// The failing operation of a batch.
+    /// The index of the failing operation in a batch.
     pub(crate) index: Option<usize>,
-    /// Additional elements of the XML shape, such as `HeaderName` and `HeaderValue`.
+    /// Additional elements of the XML body, such as `HeaderName` and `HeaderValue`.
     pub(crate) details: Vec<(Cow<'static, str>, String)>,
-    /// The engine's own description of its failure, for the log only.
+    /// The engine's description of an internal error. It is written to the log only.
     pub(crate) cause: Option<String>,
 }
 
@@ -36,12 +35,13 @@ pub(crate) struct Occasion<'a> {
     pub(crate) time: DateTime,
 }
 
-/// The service's text about a malformed path or query string.
+/// The service's message for a malformed path or query string.
 pub(crate) const QUERY_SYNTAX: &str = "Bad Request - Error in query syntax.";
 
 macro_rules! known {
     ($($code:ident $status:literal $message:literal)*) => {
-        /// A code of the service that only a server sends; the library's own are in [`Code`].
+        /// An error code that only the server sends; codes that the library also uses are in
+        /// [`Code`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[cfg_attr(
             not(any(test, fuzzing, feature = "fuzzing")),
@@ -123,15 +123,15 @@ impl From<Code> for Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (code, status) = (error.code(), error.status());
-        // The service's texts are meant for clients and begin with a capital letter; the engine's
-        // texts do not.
+        // Messages taken from the service are meant for clients and begin with a capital letter.
+        // The engine's own messages do not, and are replaced by the message of the code.
         let is_own =
             status >= 500 && !error.message().starts_with(|c: char| c.is_ascii_uppercase());
         let message = match error_code(code).filter(|_| is_own) {
             Some(code) => code.message().into_owned(),
             None => error.message().to_owned(),
         };
-        // Excludes `ServerBusy`, which is no failure to investigate.
+        // `ServerBusy` also has a status of 500 or above, but needs no investigation.
         let is_failure = matches!(error_code(code), Some(Code::InternalError | Code::StorageFull));
         let cause = is_failure.then(|| error.chain());
         Fault { index: error.index(), cause, ..Fault::build(code.into(), status, message) }
@@ -143,7 +143,7 @@ impl Fault {
         Fault { code, status, message, index: None, details: Vec::new(), cause: None }
     }
 
-    /// Returns `InvalidInput` with a different text.
+    /// Returns `InvalidInput` with the message `message` instead of the usual one.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Fault::from(Code::InvalidInput).with_message(message)
     }
@@ -153,13 +153,13 @@ impl Fault {
         Fault::invalid(QUERY_SYNTAX)
     }
 
-    /// Returns the answer of the service's front end to characters that no address may contain: a
-    /// page, without a code.
+    /// Returns the error for characters that no address may contain. Like the front end of the
+    /// Azure service, it is an HTML page without an error code.
     pub(crate) fn invalid_url() -> Self {
         Fault::build("".into(), 400, "Invalid URL".to_owned())
     }
 
-    /// Returns a fault for an answer that a client cannot parse.
+    /// Returns the fault that represents a response that a client could not parse.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn unreadable(status: u16, body: &str) -> Self {
         Fault::build("".into(), status, body.to_owned())
@@ -183,7 +183,7 @@ impl Fault {
         fault.with_detail("QueryParameterValue", value).with_detail("Reason", reason)
     }
 
-    /// Returns `AuthenticationFailed`, with the reason that only the XML shape shows.
+    /// Returns `AuthenticationFailed`. Only the XML body contains `detail`, the reason.
     pub(crate) fn unauthenticated(detail: &str) -> Self {
         Fault::from(Known::AuthenticationFailed).with_detail("AuthenticationErrorDetail", detail)
     }
@@ -197,17 +197,17 @@ impl Fault {
         self
     }
 
-    /// Returns this fault as the fault of operation `index` of a batch.
+    /// Returns the same fault as the result of operation `index` in a batch.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Fault { index: Some(index), ..self }
     }
 
-    /// True for an answer of the front end, which has a page as its body.
+    /// True if the body is the front end's HTML page instead of JSON or XML.
     pub(crate) fn is_html(&self) -> bool {
         self.code.is_empty()
     }
 
-    /// Appends the JSON shape: tables, entities, operations of a batch.
+    /// Appends the JSON body, used for requests about tables and entities and in batches.
     pub(crate) fn put_json(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
         let message = json::object(|object| {
             object.text("lang", "en-US");
@@ -220,8 +220,8 @@ impl Fault {
         json::put_object(out, |object| object.raw("odata.error", error));
     }
 
-    /// Appends the XML shape: policies, settings, statistics, and errors before the operation is
-    /// known.
+    /// Appends the XML body, used for requests about policies, settings and statistics, and for
+    /// errors that occur before the operation is known.
     pub(crate) fn put_xml(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
         out.extend_from_slice(xml::DECLARATION.as_bytes());
         xml::open(out, "Error");
@@ -233,7 +233,7 @@ impl Fault {
         xml::close(out, "Error");
     }
 
-    /// Appends the front end's page.
+    /// Appends the HTML page of [`invalid_url`](Self::invalid_url).
     pub(crate) fn put_html(&self, out: &mut Vec<u8>) {
         for line in [
             "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\"\"http://www.w3.org/TR/html4/strict.dtd\">",
@@ -248,7 +248,7 @@ impl Fault {
         }
     }
 
-    /// Returns the complete message: index, text, request, time.
+    /// Returns the complete message: index of the operation, message, request id, time.
     fn text(&self, occasion: Occasion<'_>) -> String {
         let Occasion { request_id, time } = occasion;
         let time = time::seven_digits(time);
@@ -257,7 +257,7 @@ impl Fault {
     }
 }
 
-/// Returns the library's code of that name.
+/// Returns the library's code for a server error (5xx) with this name.
 fn error_code(name: &str) -> Option<Code> {
     let own = [Code::InternalError, Code::OperationTimedOut, Code::ServerBusy, Code::StorageFull];
     own.into_iter().find(|code| code.as_str() == name)

@@ -1,8 +1,8 @@
 //! Request headers: version, metadata level, preference, condition, method.
 //!
 //! Invariants
-//! * headers of a request and of an operation in a batch are read by the same code;
-//! * lookups of names ignore case.
+//! * the same code reads the headers of a request and the headers of an operation in a batch;
+//! * header names are compared without regard to case.
 //!
 //! Not here: `Authorization` (`sign`), `Origin` (`settings`).
 
@@ -16,7 +16,7 @@ use crate::named::named;
 
 /// A collection of headers.
 pub(crate) trait Headers {
-    /// Returns the value of header number `index`, from 0, among those of that name; ignores case.
+    /// Returns the `index`-th value, counted from 0, of the headers named `name`; ignores case.
     fn nth(&self, name: &str, index: usize) -> Option<&str>;
 
     /// Returns the value of the first header of that name, without surrounding white space.
@@ -33,8 +33,8 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     }
 }
 
-/// Returns `text` without surrounding white space. If the first and last bytes are no white space,
-/// which is common, nothing else is examined.
+/// Returns `text` without surrounding white space. In the common case, in which the first and last
+/// bytes are no white space, only these two are examined.
 #[inline]
 pub(super) fn trimmed(text: &str) -> &str {
     let bare = text.strip_prefix(' ').unwrap_or(text);
@@ -81,7 +81,7 @@ pub(crate) enum Condition {
     None,
     /// `*`: the entity exists.
     Any,
-    /// The entity exists with this ETag.
+    /// `W/"…"`: the entity exists and has this ETag.
     Is(ETag),
 }
 
@@ -103,12 +103,12 @@ pub(crate) struct Media<'a> {
     text: &'a str,
 }
 
-/// The longest client request id that is echoed, in characters.
+/// The maximum length of a client request id, in characters; longer ids are not echoed.
 const CLIENT_REQUEST_ID_MAX: usize = 1024;
 
 const MD5_BYTES: usize = 16;
 
-/// Every version since the first, ascending.
+/// Every version of the service's protocol, in ascending order.
 const VERSIONS: &[&str] = &[
     "2009-04-14",
     "2009-07-17",
@@ -162,17 +162,17 @@ const VERSIONS: &[&str] = &[
 ];
 
 impl Version {
-    /// The default version of requests, which the Table clients send.
+    /// The version of requests that name none. The client libraries for tables send it.
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
     /// The first version with upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
     /// The first version in which a token's signature covers the token's version.
     pub(crate) const SIGNED_VERSION: Version = Version("2012-02-12");
-    /// The first version with JSON, `Prefer` and CORS.
+    /// The first version with JSON, the `Prefer` header and CORS.
     pub(crate) const JSON: Version = Version("2013-08-15");
-    /// The first version whose tokens name the table as `/table/…`.
+    /// The first version in which the signed text of a token names the table as `/table/…`.
     pub(crate) const TABLE_RESOURCE: Version = Version("2015-02-21");
-    /// The first version with account tokens, and with addresses and protocols in tokens.
+    /// The first version with account tokens, and with IP addresses and protocols in tokens.
     pub(crate) const ACCOUNT_SAS: Version = Version("2015-04-05");
     /// The first version with encryption scopes in account tokens.
     pub(crate) const ENCRYPTION_SCOPE: Version = Version("2020-12-06");
@@ -183,7 +183,7 @@ impl Version {
     }
 
     /// Returns the version of a request: `api-version`, else `x-ms-version`, else the version of
-    /// its token; `None` if it names no version.
+    /// its shared access signature; `None` if none of them is present.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         query: &Parameters,
@@ -196,7 +196,7 @@ impl Version {
         if let Some(text) = headers.value(HEADER) {
             return Version::known(text).map(Some).ok_or_else(|| Fault::header(HEADER, text));
         }
-        // The check of the token refuses an unknown version.
+        // An unknown version in a token counts as absent here; reading the token reports the error.
         Ok(query.get(Parameter::SasVersion).and_then(Version::known))
     }
 
@@ -228,7 +228,7 @@ pub(crate) fn data_service_versions<H: Headers + ?Sized>(
 impl Level {
     const ALL: [Level; 3] = [Level::None, Level::Minimal, Level::Full];
 
-    /// Returns the level of an answer: `$format` decides, else `Accept`.
+    /// Returns the metadata level of a response: `$format` decides if present, otherwise `Accept`.
     ///
     /// # Errors
     /// 415 with `AtomFormatNotSupported`, `JsonVerboseFormatNotSupported`, `JsonFormatNotSupported`
@@ -247,7 +247,7 @@ impl Level {
             (Some(format), _) => Level::of_media(Media { text: format })?,
             (None, None | Some("")) => Level::Minimal,
             (None, Some(accept)) => {
-                // `Accept` is usually one of these texts.
+                // Fast path: `Accept` usually equals the text of one level exactly.
                 let common = Level::ALL.into_iter().find(|level| level.accept() == accept);
                 common.map_or_else(|| Level::of_accept(accept), Ok)?
             }
@@ -258,7 +258,8 @@ impl Level {
         Ok(level)
     }
 
-    /// Returns the first supported level of a list; if there is none, the error of the first entry.
+    /// Returns the first supported level in a list of media types. If none is supported, returns
+    /// the error of the first media type.
     fn of_accept(accept: &str) -> Result<Level, Fault> {
         let mut refused = None;
         for text in accept.split(',') {
@@ -339,8 +340,8 @@ pub(crate) fn check_md5<H: Headers + ?Sized>(headers: &H, body: &[u8]) -> Result
 }
 
 impl Preference {
-    /// Returns the value of `Prefer`; `None` if it is absent or unknown, or if the version of the
-    /// request lacks it.
+    /// Returns the value of `Prefer`; `None` if it is absent or unknown, or if the request's
+    /// `DataServiceVersion` is below 3.
     pub(crate) fn of<H: Headers + ?Sized>(headers: &H) -> Option<Preference> {
         let [version, _] = data_service_versions(headers).ok()?;
         if version.is_some_and(|version| version < 3) {
@@ -353,11 +354,12 @@ impl Preference {
 }
 
 impl Condition {
-    /// Returns the condition of a write of an entity.
+    /// Returns the condition under which the request writes its entity.
     ///
     /// # Errors
     /// `InvalidInput` for `If-None-Match`, and for an `If-Match` that is repeated or not an ETag;
-    /// `MissingRequiredHeader` for a missing `If-Match` in versions before upserts.
+    /// `MissingRequiredHeader` for a replace or merge without `If-Match` in versions before
+    /// upserts.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         method: Method,
@@ -405,8 +407,8 @@ impl Condition {
 }
 
 impl Method {
-    /// Returns the method `name` of a request line, or the method in `X-HTTP-Method` that replaces
-    /// it.
+    /// Returns the method of a request: `X-HTTP-Method` if present, otherwise `name`, the method
+    /// in the request line.
     ///
     /// # Errors
     /// `MethodNotAllowed`, `XMethodNotUsingPost`, `XMethodIncorrectCount`, `XMethodIncorrectValue`.
@@ -467,7 +469,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// Returns the client's id of its request, if that is short enough to be echoed.
+/// Returns the client's request id, if it is short enough to be echoed.
 pub(crate) fn client_request_id<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
     let id = headers.value("x-ms-client-request-id")?;
     let is_short = id.len() <= CLIENT_REQUEST_ID_MAX || id.chars().count() <= CLIENT_REQUEST_ID_MAX;

@@ -1,6 +1,7 @@
-//! Continuation tokens: positions in a listing, as headers and parameters carry them.
+//! Continuation tokens: encodes the position in a listing for response headers, and decodes it from
+//! query parameters.
 //!
-//! Invariant: the token of any text decodes to that text, and is legal in a header and in a query
+//! Invariant: the token for any text decodes to that text, and is legal in a header and in a query
 //! string.
 //!
 //! Not here: the meaning of a position and how long it stays valid (`query`).
@@ -12,17 +13,17 @@ use super::fault::Fault;
 use crate::error::Code;
 use crate::query::Token;
 
-/// The header that carries a PartitionKey.
+/// The response header with the PartitionKey at which the next page begins.
 pub(crate) const NEXT_PARTITION_KEY: &str = "x-ms-continuation-NextPartitionKey";
-/// The header that carries a RowKey.
+/// The response header with the RowKey at which the next page begins.
 pub(crate) const NEXT_ROW_KEY: &str = "x-ms-continuation-NextRowKey";
-/// The header that carries a table's name.
+/// The response header with the name of the table at which the next page of a listing begins.
 pub(crate) const NEXT_TABLE_NAME: &str = "x-ms-continuation-NextTableName";
 
-/// The longest token that is decoded, in bytes: a key of 1,024 units and a suffix that a library
-/// may append.
+/// The maximum length of a token to decode, in bytes. Enough for a key of 1,024 UTF-16 units and a
+/// suffix that a client library may append.
 const ENCODED_MAX: usize = 8192;
-/// Separates a table's name from a suffix private to the server.
+/// Separates a table's name from a suffix that only the server uses.
 const SUFFIX: char = '\u{1}';
 
 /// Encodes text as a token: `Smith` as `1!8!U21pdGg-`.
@@ -90,8 +91,8 @@ mod tests {
     use crate::rest::protocol::address::put_query;
     use crate::rng::Rng;
 
-    /// Returns the parameters with which a client requests the next page, from the headers of a
-    /// page.
+    /// Returns the query parameters for the next page, as a client derives them from the headers
+    /// of the current page.
     fn follow<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Vec<(&'static str, &'h str)> {
         let pairs = [
             (Parameter::NextPartitionKey, NEXT_PARTITION_KEY),

@@ -1,11 +1,11 @@
-//! JSON bodies: writes the bodies of answers at the three levels of metadata, and reads the bodies
-//! of requests.
+//! JSON bodies: writes the bodies of responses at the three levels of metadata, and reads the
+//! bodies of requests.
 //!
 //! Invariants
 //! * members are in the service's order: metadata, keys, Timestamp, properties, each annotation
 //!   before its value;
-//! * a client that reads at the minimal or the full level gets the written entity, including types
-//!   and ETags.
+//! * at the minimal and the full level, a client can restore the written entity from the body,
+//!   including types and ETags.
 //!
 //! Not here: single values and their types (`odata`), errors (`fault`).
 
@@ -17,7 +17,7 @@ use crate::json::odata::{self, Metadata};
 use crate::json::{self, Scalar};
 use crate::model::{Entity, EntityEncoder, KeyPart, ValueRef};
 
-/// Common data of answers about entities of one table.
+/// The data that all entities in one response share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     /// The account's address, with a trailing slash.
@@ -28,10 +28,10 @@ pub(crate) struct Scope<'a> {
     pub(crate) level: Level,
 }
 
-/// The most members of an object and items of an array that are read; a page has at most 1,000
-/// entities.
+/// The maximum number of members or items to read from a JSON object or array. A page has at most
+/// 1,000 entities.
 const READ_MAX: usize = 10_000;
-/// The message of the service's error for a malformed body.
+/// The service's error message for a malformed body.
 const UNREADABLE: &str = "An error occurred while processing this request.";
 
 impl Scope<'_> {
@@ -41,9 +41,10 @@ impl Scope<'_> {
         self.put(out, entity, context.as_deref());
     }
 
-    /// Returns an upper bound of the bytes that [`put_single`](Self::put_single) appends.
+    /// Returns an upper bound for the number of bytes that [`put_single`](Self::put_single)
+    /// appends.
     pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
-        /// Enough bytes for names of members, the ETag and the Timestamp, with quotes, colons and
+        /// Enough bytes for member names, the ETag and the Timestamp, with their quotes, colons and
         /// commas.
         const AROUND: usize = 512;
         let text = string_at_most;
@@ -65,8 +66,8 @@ impl Scope<'_> {
         AROUND + names + context + links + text(pk) + text(rk) + properties.sum::<usize>()
     }
 
-    /// Appends the body of a page of `entities`. The server writes pages directly from rows instead
-    /// (`rows`).
+    /// Appends the body of a page of `entities`. Only tests use it: the server writes pages
+    /// directly from rows (`rows`).
     #[cfg(test)]
     pub(crate) fn put_set<'e>(
         &self,
@@ -160,7 +161,8 @@ pub(crate) fn read_insert(text: &str, encoder: &mut EntityEncoder) -> Result<Ent
     odata::encode_entity(text, encoder).map_err(refused)
 }
 
-/// Reads the entity of any other write. Its keys are in the address; keys in the body are ignored.
+/// Reads the entity of a replace, merge or upsert. Its keys are in the address; keys in the body
+/// are ignored.
 ///
 /// # Errors
 /// As [`read_insert`], but keys may be missing.
@@ -181,8 +183,8 @@ pub(crate) fn read_update(
     members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
-/// Converts the error to a fault without details: the service does not report which part of a body
-/// it could not read.
+/// Converts an error about a body to a fault without details, because the service does not report
+/// which part of a body it could not read.
 fn refused(error: Error) -> Fault {
     let fault = Fault::from(error);
     if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }
@@ -228,10 +230,10 @@ fn put_table_members(
     });
 }
 
-/// Returns an upper bound of the bytes of a property with its annotation.
+/// Returns an upper bound for the length of a property in JSON, including its annotation.
 fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
-    /// Enough bytes for quotes, colons and commas, the annotation, and a value that is neither text
-    /// nor bytes.
+    /// Enough bytes for quotes, colons, commas, the annotation, and any value except a String or
+    /// Binary.
     const AROUND: usize = 96;
     let value = match value {
         ValueRef::String(text) => string_at_most(text),
@@ -241,7 +243,7 @@ fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
     AROUND + 2 * string_at_most(name) + value
 }
 
-/// Returns an upper bound of the bytes that [`json::put_string`] appends.
+/// Returns an upper bound for the number of bytes that [`json::put_string`] appends.
 fn string_at_most(text: &str) -> usize {
     let longest = if json::plain::is_plain(text.as_bytes()) { 1 } else { "\\u0000".len() };
     2 + longest * text.len()

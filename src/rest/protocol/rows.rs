@@ -1,11 +1,11 @@
-//! Pages of entities as JSON, written straight from rows. The constant text before each member is
-//! built once per shape.
+//! Writes pages of entities as JSON directly from stored rows. Rows with equal property names and
+//! types share a shape; the constant text before each value is built once per shape.
 //!
 //! Invariants
 //! * the bytes equal those that `payload` and `odata` write for the same entities;
 //! * the cached data about shapes is bounded;
-//! * an entity is written into room, the unused bytes of the buffer; if they do not suffice, room
-//!   is added and the whole entity is written again.
+//! * an entity is written into the unused bytes of the buffer, called room below. If it does not
+//!   fit, the buffer is enlarged and the whole entity is written again.
 //!
 //! Not here: the members' order, the levels of metadata, and single entities (`payload`, `odata`).
 
@@ -28,131 +28,133 @@ use crate::table::RowView;
 /// The body of a page that is being written.
 pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
-    /// The text written so far, followed by room with arbitrary content.
+    /// The text written so far, followed by room: bytes with arbitrary content.
     out: &'o mut Vec<u8>,
     /// Bytes written.
     len: usize,
-    /// Number of entities written, and its maximum.
+    /// The number of entities written, followed by its maximum.
     entities: usize,
     entities_max: usize,
 }
 
-/// The members of entities, one entity after the other.
+/// The state for writing the JSON members of one entity after the other.
 struct Members<'s> {
     scope: Scope<'s>,
     metadata: Metadata,
     shows_row_key: bool,
     shows_timestamp: bool,
-    /// `,"odata.type":"account.table"`, or empty if it is not written.
+    /// The member `,"odata.type":"account.table"`; empty if the response does not include it.
     entity_type: Vec<u8>,
     partition: Partition,
     commit: Commit,
     forms: Forms,
-    /// Texts of DateTime properties: neighbours often have the same time, or the same day.
+    /// Cached texts of DateTime properties: adjacent rows often have the same time or day.
     times: TimeTexts,
-    /// Buffer for text that other functions append, before it is copied into the page.
+    /// Buffer for text from functions that only append to a vector; then copied into the page.
     scratch: Vec<u8>,
 }
 
-/// The output of an entity that is being written.
+/// The destination of the text of one entity.
 trait Line: Sized {
-    /// Returns the bytes of room left.
+    /// Returns the number of bytes that still fit.
     fn left(&self) -> usize;
 
     fn put(self, text: &[u8]) -> Result<Self, Stop>;
 
     fn put_piece<const N: usize>(self, piece: &Piece<N>) -> Result<Self, Stop>;
 
-    /// Writes `before` and a text in quotes.
+    /// Writes `before`, `text`, and a closing quote.
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop>;
 
-    /// Appends the number that `write` writes, and returns its length. The number is written in
-    /// place if there is room for the longest one.
+    /// Appends the number that `write` formats, and returns its length. It is formatted directly in
+    /// the output if the longest number fits there.
     fn put_number(
         self,
         write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
     ) -> Result<(Self, usize), Stop>;
 }
 
-/// A [`Line`] that writes into room; the field is the room left.
+/// A [`Line`] that writes into the unused bytes of the buffer; the field is what is left of them.
 struct Room<'r>(&'r mut [u8]);
 
-/// A [`Line`] that writes nothing. The field decreases by the bytes that would be written.
+/// A [`Line`] that only counts: the field decreases by the number of bytes to be written.
 struct Count(usize);
 
 /// The reason why an entity was not written.
 enum Stop {
-    /// There is no room.
+    /// The entity does not fit into the unused bytes of the buffer.
     Full,
-    /// The value of this property is damaged.
+    /// The value of the property with this index is damaged.
     Damaged(usize),
     Failed(Error),
 }
 
-/// Text shared by entities of one partition.
+/// Cached text that is the same for all entities of one partition.
 #[derive(Default)]
 struct Partition {
-    /// The common prefix of the keys; empty before the first entity.
+    /// The stored prefix that the keys of all rows in the partition share; empty before the first
+    /// entity.
     prefix: Vec<u8>,
     is_ascii: bool,
-    /// The text before the value of the RowKey, as far as it is selected: the member of the
-    /// PartitionKey, and the name and opening quote of the RowKey.
+    /// The text before the value of the RowKey: the member PartitionKey, then the name and opening
+    /// quote of the RowKey. A key that is not selected is omitted.
     before: Piece<KEYS_BYTES>,
 }
 
-/// An entity that was written.
+/// The sizes of an entity that was written.
 #[derive(Clone, Copy)]
 pub(crate) struct Written {
-    /// The bytes of its text.
+    /// The length of its JSON text in bytes.
     pub(crate) bytes: usize,
-    /// The size to which the size limit of entities applies, if known.
+    /// The size of the entity as the size limit of entities counts it, if known.
     pub(crate) size: Option<usize>,
 }
 
-/// Text shared by entities of one commit.
+/// Cached text that is the same for all entities written by one commit.
 #[derive(Default)]
 struct Commit {
     seq: Option<Seq>,
     /// The member `odata.etag`; empty if it is not written.
     etag: Vec<u8>,
-    /// The closing quote of the RowKey and the member Timestamp, each if it is selected.
+    /// The closing quote of the RowKey, then the member Timestamp. Each is omitted if its property
+    /// is not selected.
     timestamp: Piece<KEYS_BYTES>,
     times: TimeTexts,
 }
 
-/// Cached data of recent shapes.
+/// A cache with one [`Form`] for each recently used shape.
 #[derive(Default)]
 struct Forms {
     all: Vec<Form>,
-    /// The form used last, which neighbouring rows mostly share.
+    /// The index of the form used last. Adjacent rows mostly have the same shape.
     last: usize,
     next: usize,
 }
 
-/// The written properties of a shape, in order.
+/// The properties of a shape that a page shows, in output order.
 struct Form {
     shape: Arc<Shape>,
     columns: Vec<Column>,
 }
 
 struct Column {
-    /// The property to write; `None` is written as null.
+    /// The property to write. `None` if the shape lacks the selected property, which is then null.
     property: Option<Property>,
-    /// The text before the value: a comma, the annotation of the type if any, the name, and an
-    /// opening quote if the value is quoted. For a null, the whole text.
+    /// The text before the value: a comma, the type annotation if any, the name, and an opening
+    /// quote if the value is quoted. If the property is null, the whole text.
     before: Piece<NAME_BYTES>,
-    /// The text before a Double that JSON cannot write as a number.
+    /// The text before a Double that JSON cannot represent as a number, such as infinity.
     before_infinite: Box<[u8]>,
 }
 
-/// A property of a shape, and where its value is stored.
+/// A property of a shape, and the location of its value in a row.
 struct Property {
     index: usize,
     edm: EdmType,
     place: usize,
 }
 
-/// A text that is written often.
+/// A constant text that is copied into the output often.
 struct Piece<const N: usize> {
     /// The text's first bytes, padded with zeros. Copying all `N` costs less than a call that
     /// copies the exact number.
@@ -160,30 +162,30 @@ struct Piece<const N: usize> {
     text: Vec<u8>,
 }
 
-/// The bytes of a [`Piece`] before a value that are copied at once. Enough for most names of
-/// properties, with the comma and the quotes.
+/// The number of bytes copied at once from a [`Piece`] before a value. Enough for a comma, the
+/// quotes, and most property names.
 const NAME_BYTES: usize = 32;
-/// The bytes of a [`Piece`] with keys that are copied at once. Enough for the member Timestamp, and
-/// for most PartitionKeys.
+/// The number of bytes copied at once from a [`Piece`] with keys. Enough for the member Timestamp,
+/// and for most PartitionKeys.
 const KEYS_BYTES: usize = 64;
-/// The longest text for which [`Line::put_quoted`] checks the room only once; most are shorter.
+/// The maximum length of a text that [`Line::put_quoted`] writes with a single check of the room.
+/// Most texts are shorter.
 const TEXT_BYTES: usize = 64;
 
-/// The most shapes that are cached.
+/// The maximum number of shapes in the cache.
 const FORMS_MAX: usize = 16;
-/// The number of entities for which a page has room at first, if they are as large as the first
-/// one.
+/// The first allocation of a page has room for this number of entities of the first one's size.
 const ENTITIES_ROOM: usize = 64;
-/// The number of entities for which room is added later, as a multiple of those written so far.
+/// Later allocations have room for this number of further entities per entity already written.
 const MORE_ROOM: usize = 4;
-/// The most bytes that are added at a time.
+/// The maximum number of bytes by which the buffer grows at a time, unless one entity needs more.
 const BYTES_ROOM: usize = 256 << 10;
-/// The bytes of room that are filled with zeros at a time.
+/// The number of bytes of room that are filled with zeros at a time.
 const ZEROS_ROOM: usize = 32 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
-    /// Begins a page of at most `entities_max` entities. Existing room of `out` is used, and its
-    /// content overwritten.
+    /// Begins a page of at most `entities_max` entities in `out`. The buffer's present content is
+    /// overwritten, and its capacity is reused.
     pub(crate) fn begin(scope: Scope<'s>, entities_max: usize, out: &'o mut Vec<u8>) -> Self {
         let context = (scope.level != Level::None).then(|| scope.context(""));
         let mut start = Vec::new();
@@ -197,11 +199,11 @@ impl<'s, 'o> RowSet<'s, 'o> {
         Self { members: Members::of(scope), out, len, entities: 0, entities_max }
     }
 
-    /// Writes the entity of a row. If that needs more room, `grown` is called with the resulting
-    /// size of the room, before the entity is written.
+    /// Writes the entity of a row. If the buffer had to grow for it, `grown` is called with the new
+    /// capacity before the entity is written.
     ///
     /// # Errors
-    /// `Corruption`, those of `grown`.
+    /// `Corruption`, and the errors of `grown`.
     #[inline]
     pub(crate) fn put(
         &mut self,
@@ -213,7 +215,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         let available = room.len();
         match self.members.put_entity(Room(&mut *room), is_first, row) {
             Ok((left, size)) => {
-                // All members begin with a comma; the first comma is overwritten with the brace.
+                // All members begin with a comma. The brace overwrites the first comma.
                 if let Some(comma) = room.get_mut(usize::from(!is_first)) {
                     *comma = b'{';
                 }
@@ -227,7 +229,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         }
     }
 
-    /// Makes room for the entity of a row, and writes it again.
+    /// Enlarges the buffer for the entity of a row, and writes the entity again.
     #[cold]
     #[inline(never)]
     fn put_into_more(
@@ -242,15 +244,15 @@ impl<'s, 'o> RowSet<'s, 'o> {
         self.put(row, grown)
     }
 
-    /// Makes room for more entities, of which the next has `len` bytes.
+    /// Enlarges the buffer for the next entity, which has `len` bytes, and some that follow it.
     fn make_room(&mut self, len: usize) {
         let expected = self.entities_max.saturating_sub(self.entities).max(1);
         let entities = (MORE_ROOM * self.entities).max(ENTITIES_ROOM).min(expected);
-        // Later entities may be a little longer.
+        // Adds an eighth, because later entities may be a little longer.
         let room = len.max((entities * (len + len / 8)).min(BYTES_ROOM));
         self.out.reserve((self.len + room).saturating_sub(self.out.len()));
         // Fills a few zeros at a time, so that they are still in the L1 cache when they are
-        // overwritten. Room with content of an earlier page needs none.
+        // overwritten. Bytes left over from an earlier page need no zeros.
         let filled = self.len + room.min(len.max(ZEROS_ROOM));
         self.out.resize(filled.max(self.out.len()), 0);
     }
@@ -283,10 +285,9 @@ impl<'s> Members<'s> {
         }
     }
 
-    /// Writes an entity, with a leading comma instead of the brace. Returns the room left, and the
-    /// size of the entity as the limits of entities count it, if known.
-    // Here and below the line is never passed by reference, so that its position stays in a
-    // register.
+    /// Writes an entity, with a leading comma in place of the opening brace. Returns the number of
+    /// bytes left, and the entity's size as the size limit counts it, if known.
+    // `line` is always passed by value, here and below, so that its position stays in a register.
     #[inline(always)]
     fn put_entity<L: Line>(
         &mut self,
@@ -302,7 +303,7 @@ impl<'s> Members<'s> {
         (line, is_ascii) = self.put_head(line, row)?;
         let (shape, body) = row.stored();
         let fields = shape.fields(body);
-        // If the concatenation of all texts is plain ASCII, each text is.
+        // `variables` is the concatenation of all texts: if it is plain ASCII, each text is.
         let are_plain = is_plain_ascii(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
         let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
@@ -336,7 +337,7 @@ impl<'s> Members<'s> {
         Ok((line.put_piece(&self.commit.timestamp)?, is_plain && self.partition.is_ascii))
     }
 
-    /// Caches the partition of a row and returns the encoded RowKey.
+    /// Caches the texts for the partition of `row`, and returns the encoded RowKey.
     #[cold]
     #[inline(never)]
     fn enter_partition<'r>(&mut self, row: &RowView<'r>) -> Result<&'r [u8]> {
@@ -382,7 +383,7 @@ impl<'s> Members<'s> {
         *timestamp = Piece::new(member);
     }
 
-    /// Fills the scratch buffer with the metadata members of an entity; the level determines which.
+    /// Fills the scratch buffer with the metadata members of an entity, according to the level.
     #[inline(never)]
     fn put_metadata(&mut self, row: &RowView<'_>, row_key: &[u8]) -> Result<()> {
         let links = &mut self.scratch;
@@ -430,18 +431,19 @@ fn key_behind<'r>(row: &RowView<'r>, prefix: &[u8]) -> Option<&'r [u8]> {
     same_short(start, prefix).then_some(rest)
 }
 
-/// Returns [`RowView::size`] of a row whose keys and texts are ASCII, computed from lengths alone;
-/// `None` if the row has a Binary property. Values are not checked.
+/// Returns the size of a row as [`RowView::size`] does, for a row whose keys and texts are ASCII.
+/// It is computed from lengths alone, without decoding values. `None` if the row has a Binary
+/// property.
 #[inline(always)]
 fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     let (shape, _) = row.stored();
-    // One ASCII byte is one UTF-16 unit, and one byte of the key separates its parts.
+    // One ASCII byte is one UTF-16 unit. The key also contains the table's id and a separator.
     let bytes = row.key().len() + fields.variables().len();
     let units = bytes.saturating_sub(TABLE_ID_BYTES + 1);
     (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
 }
 
-/// Returns the error of the damaged property `index`.
+/// Returns the error for property `index`, whose value is damaged.
 #[cold]
 fn damage(row: &RowView<'_>, index: usize) -> Error {
     let (shape, body) = row.stored();
@@ -449,7 +451,7 @@ fn damage(row: &RowView<'_>, index: usize) -> Error {
     Error::decode("row".as_ref(), 0, shape.value(body, index).err().unwrap_or(problem))
 }
 
-/// Whether a member that is not a property is selected.
+/// Whether the query selects `name`, which is a key or the Timestamp.
 fn selects(scope: Scope<'_>, name: &str) -> bool {
     scope.select.is_none_or(|names| names.iter().any(|selected| selected == name))
 }
@@ -532,7 +534,8 @@ impl Column {
     }
 }
 
-/// Returns the text before a value, annotated with `edm` if given.
+/// Returns the text before the value of property `name`, including the annotation of type `edm` if
+/// given.
 fn before(name: &str, edm: Option<EdmType>, is_quoted: bool) -> Vec<u8> {
     let mut before = Vec::new();
     if let Some(edm) = edm {
@@ -572,7 +575,7 @@ impl Stop {
         match self {
             Stop::Damaged(index) => damage(row, index),
             Stop::Failed(error) => error,
-            // Never reported, because the caller makes more room and tries again.
+            // Never reported, because the caller enlarges the buffer and tries again.
             Stop::Full => Error::refused(Code::InternalError),
         }
     }
@@ -612,7 +615,8 @@ impl Line for Room<'_> {
     #[inline(always)]
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop> {
         let (len, end) = (before.text.len(), before.text.len() + text.len());
-        // If there is room for the maximum length of both parts, the room is checked only once.
+        // If both parts fit even at their maximum length, one check of the remaining bytes
+        // suffices.
         if len <= NAME_BYTES
             && text.len() <= TEXT_BYTES
             && let Some(room) = self.0.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()
@@ -675,7 +679,7 @@ impl Line for Count {
 /// Writes the values of a row.
 struct Values<'m, 'r> {
     fields: Fields<'r>,
-    /// Whether all texts of the row are ASCII without escapes.
+    /// Whether all texts of the row are ASCII and need no escapes.
     are_plain: bool,
     times: &'m mut TimeTexts,
     scratch: &'m mut Vec<u8>,
@@ -683,8 +687,8 @@ struct Values<'m, 'r> {
 
 impl Values<'_, '_> {
     /// Writes a value and the text before it.
-    // Converts bytes directly to text: decoding the value first would branch on its type a second
-    // time.
+    // Converts the stored bytes directly to text: decoding them to a value first would branch on
+    // the type a second time.
     #[inline(always)]
     fn put<L: Line>(&mut self, line: L, column: &Column, property: &Property) -> Result<L, Stop> {
         let Property { index, edm, place } = *property;
@@ -742,7 +746,8 @@ impl Values<'_, '_> {
         }
     }
 
-    /// Returns the text of a value, followed by a quote if the value is quoted.
+    /// Returns the text of a value, followed by the closing quote if JSON represents it as a
+    /// string.
     #[inline(never)]
     fn text_of(&mut self, value: ValueRef<'_>) -> &[u8] {
         self.scratch.clear();
@@ -764,7 +769,7 @@ fn is_quoted(edm: EdmType) -> bool {
     !matches!(edm, EdmType::Boolean | EdmType::Int32 | EdmType::Double)
 }
 
-/// Returns `text` escaped, without the quotes around it.
+/// Returns `text` with JSON escapes, without quotes around it.
 #[inline(never)]
 fn inside_of_string<'t>(text: &str, scratch: &'t mut Vec<u8>) -> &'t [u8] {
     scratch.clear();
@@ -782,8 +787,8 @@ mod tests {
     use crate::model::{Binary, Entity};
     use crate::table::Table;
 
-    /// Creates a table with entities of all types, with and without names and texts that need
-    /// escapes, and infinite numbers.
+    /// Creates a table with entities of all types, including infinite numbers. Some names and
+    /// texts need escapes.
     fn table(db: &Db) -> Table {
         let table = db.create_table("people").unwrap();
         let put = |entity: Entity| table.insert(entity).unwrap();
@@ -947,7 +952,7 @@ mod tests {
             rows += 1;
             Ok(())
         });
-        // The size is unknown for rows with Binary values or characters that JSON escapes.
+        // `put` reports no size for rows with Binary values or with characters that JSON escapes.
         assert_eq!((visited.unwrap(), rows, known), (None, 44, 2));
     }
 }

@@ -5,8 +5,8 @@
 //! * settings that are written read back the same;
 //! * settings that were read are within the service's limits.
 //!
-//! Not here: which requests other origins may make (`cors`), the rights that a policy grants
-//! (`sas`), where settings are kept.
+//! Not here: applying CORS rules (`cors`), the rights that a policy grants (`sas`), storing
+//! settings (`rest::settings`).
 
 pub(crate) mod cors;
 mod elements;
@@ -38,7 +38,7 @@ pub(crate) struct Properties {
     pub(crate) cors: Vec<CorsRule>,
 }
 
-/// Properties to set; absent ones are unchanged.
+/// The service properties that a request sets; the absent ones stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     logging: Option<Logging>,
@@ -47,39 +47,39 @@ pub(crate) struct Change {
     cors: Option<Vec<CorsRule>>,
 }
 
-/// Which requests are logged.
+/// The logging settings: which requests to log, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logging {
     pub(crate) delete: bool,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Days that logs are kept; `None` means forever.
+    /// The number of days to keep logs; `None` means forever.
     pub(crate) days: Option<u16>,
 }
 
-/// Which metrics are kept.
+/// The metrics settings: whether to collect metrics, and for how long to keep them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metrics {
-    /// `None` if disabled; otherwise whether they are kept for each operation.
+    /// `None` if metrics are disabled; otherwise whether to collect them for each operation, too.
     pub(crate) include_apis: Option<bool>,
-    /// Days that metrics are kept; `None` means forever.
+    /// The number of days to keep metrics; `None` means forever.
     pub(crate) days: Option<u16>,
 }
 
-/// The most policies of a table.
+/// The maximum number of policies of a table.
 const POLICIES_MAX: usize = 5;
-/// The most characters of a policy's id.
+/// The maximum number of characters in a policy's id.
 const POLICY_ID_MAX: usize = 64;
-/// The most CORS rules of a service.
+/// The maximum number of CORS rules of a service.
 const RULES_MAX: usize = 5;
 /// The longest retention, in days.
 const DAYS_MAX: u16 = 365;
-/// The version of logging and metrics.
+/// The only version of the logging and metrics settings.
 const ANALYTICS_VERSION: &str = "1.0";
-/// Letters of a policy's permissions.
+/// The letters that a policy's permissions may contain.
 const PERMISSIONS: &str = "raud";
 
-/// Reads the policies of a table; an empty document has none.
+/// Reads the policies of a table. An empty document means no policies.
 ///
 /// # Errors
 /// `InvalidXmlDocument`, `InvalidXmlNodeValue`, `MissingRequiredXmlNode`, `UnsupportedXmlNode`.
@@ -116,7 +116,7 @@ fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
     if let Some(element) = given("Permission") {
         let letters = &element.text;
         let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
-        // Checks the length first, because `known` takes time linear in the number of letters.
+        // Checks the length first, because `known` takes time linear in the length for each letter.
         if letters.len() > PERMISSIONS.len() || !letters.chars().all(known) {
             return Err(value(element));
         }
@@ -151,7 +151,7 @@ pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &[Policy]) {
 }
 
 impl Properties {
-    /// Returns the properties after `change`.
+    /// Returns the properties after applying `change`.
     pub(crate) fn with(self, change: Change) -> Properties {
         Properties {
             logging: change.logging.unwrap_or(self.logging),
@@ -161,8 +161,8 @@ impl Properties {
         }
     }
 
-    /// Appends the properties. `old` clients get the form from before minute metrics and CORS
-    /// existed.
+    /// Appends the properties as XML. If `old`, in the form of versions before minute metrics and
+    /// CORS.
     pub(crate) fn put(&self, out: &mut Vec<u8>, old: bool) {
         out.extend_from_slice(DECLARATION.as_bytes());
         xml::open(out, ROOT);
@@ -183,7 +183,7 @@ impl Properties {
 const ROOT: &str = "StorageServiceProperties";
 
 impl Change {
-    /// Reads the properties to set.
+    /// Reads the service properties that a request sets.
     ///
     /// # Errors
     /// `InvalidXmlDocument`, `InvalidXmlNodeValue`, `MissingRequiredXmlNode`, `UnsupportedXmlNode`.
@@ -246,7 +246,7 @@ impl Metrics {
         let enabled = boolean(required(element, "Enabled")?)?;
         let include_apis = match enabled {
             true => Some(boolean(required(element, "IncludeAPIs")?)?),
-            // `IncludeAPIs` has no meaning while the metrics are disabled.
+            // `IncludeAPIs` is ignored if the metrics are disabled.
             false => None,
         };
         Ok(Metrics { include_apis, days: read_retention(element)? })
@@ -289,7 +289,8 @@ fn put_retention(out: &mut Vec<u8>, days: Option<u16>) {
     xml::close(out, "RetentionPolicy");
 }
 
-/// Appends the statistics: the secondary is live, and its last synchronization was at `last_sync`.
+/// Appends the replication statistics as XML. They report a live secondary location that was last
+/// synchronized at `last_sync`.
 pub(crate) fn put_stats(out: &mut Vec<u8>, last_sync: DateTime) {
     out.extend_from_slice(DECLARATION.as_bytes());
     xml::open(out, "StorageServiceStats");

@@ -1,8 +1,9 @@
-//! Signed requests: Shared Key and Shared Key Lite, signing and verification, and the account keys.
+//! Signed requests: signs and verifies the schemes Shared Key and Shared Key Lite, and holds the
+//! account keys.
 //!
 //! Invariants
-//! * comparing signatures takes a time that does not depend on where they differ;
-//! * a key is never shown, in whatever format it is printed.
+//! * the time to compare signatures does not depend on where they differ;
+//! * no formatting of a key, such as `Debug`, shows it.
 //!
 //! Not here: signatures in query strings (`sas`), which keys an account has.
 
@@ -20,13 +21,13 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::model::DateTime;
 use crate::named::named;
 
-/// The publicly known account for development on a local machine.
+/// The account for development on a local machine. Its name and key are public.
 pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 /// The key of the development account, which is public.
 pub(crate) const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// The largest difference between the date of a request and the current time.
+/// The maximum difference between the date of a request and the current time.
 const SKEW_TICKS: u64 = 15 * 60 * TICKS_PER_SECOND;
 const SECONDARY: &str = "-secondary";
 
@@ -35,7 +36,7 @@ const SECONDARY: &str = "-secondary";
 pub(crate) struct AccountKey(Vec<u8>);
 
 named! {
-/// The signature scheme, which determines the signed parts.
+/// The signature scheme, which determines the parts of a request that are signed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Scheme {
         SharedKey "SharedKey",
@@ -56,9 +57,9 @@ pub(crate) struct Authorization<'a> {
 /// The parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedParts<'a> {
-    /// As received, even if another method is tunnelled through it.
+    /// The method in the request line, even if `X-HTTP-Method` overrides it.
     pub(crate) method: &'a str,
-    /// As received, with its escapes.
+    /// The path in the request line, with its escapes.
     pub(crate) path: &'a str,
     pub(crate) comp: Option<&'a str>,
     pub(crate) content_md5: &'a str,
@@ -68,7 +69,7 @@ pub(crate) struct SignedParts<'a> {
 }
 
 impl AccountKey {
-    /// Reads a key in the Base64 form that users see.
+    /// Reads a key in Base64, the form in which users see it.
     pub(crate) fn read(text: &str) -> Option<AccountKey> {
         let key = BASE64.decode(text.trim()).ok()?;
         (!key.is_empty()).then_some(AccountKey(key))
@@ -79,7 +80,7 @@ impl AccountKey {
         self.mac(text).map(|mac| BASE64.encode(mac.finalize().into_bytes())).unwrap_or_default()
     }
 
-    /// Whether `signature` is that of `text`, compared in constant time.
+    /// Whether `signature` is the signature of `text`. The comparison takes constant time.
     pub(crate) fn verify(&self, text: &str, signature: &str) -> bool {
         match (self.mac(text), BASE64.decode(signature)) {
             (Some(mac), Ok(signature)) => mac.verify_slice(&signature).is_ok(),
@@ -88,7 +89,7 @@ impl AccountKey {
     }
 
     fn mac(&self, text: &str) -> Option<Hmac<Sha256>> {
-        // HMAC takes keys of any length.
+        // Always returns `Some`, because HMAC accepts keys of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(text.as_bytes());
         Some(mac)
@@ -125,7 +126,7 @@ impl<'a> Authorization<'a> {
         Ok(Authorization { scheme, account, signature })
     }
 
-    /// Whether one of the account's keys signed the request.
+    /// Checks that one of the account's keys signed the request.
     ///
     /// # Errors
     /// `AuthenticationFailed`, with the text that should have been signed.
@@ -139,7 +140,7 @@ impl<'a> Authorization<'a> {
         for path in paths.into_iter().flatten() {
             let text =
                 string_to_sign(self.scheme, account, &SignedParts { path: &path, ..*request });
-            // Each key is tried, so that the time does not reveal the matching one.
+            // Always tries all keys, so that the time does not reveal which one matches.
             let matches = keys.iter().filter(|key| key.verify(&text, self.signature)).count();
             if matches > 0 {
                 return Ok(());
@@ -179,7 +180,7 @@ impl<'a> SignedParts<'a> {
         }
     }
 
-    /// Returns the header's value that signs the request, as a client computes it.
+    /// Signs the request as a client does, and returns the value of the `Authorization` header.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn sign(&self, scheme: Scheme, account: &str, key: &AccountKey) -> String {
         let signature = key.sign(&string_to_sign(scheme, account, self));
@@ -187,7 +188,7 @@ impl<'a> SignedParts<'a> {
     }
 }
 
-/// Refuses a signed request with a date that is missing or too far from now.
+/// Checks that the date of a signed request is present and close to the current time.
 ///
 /// # Errors
 /// `AuthenticationFailed`.

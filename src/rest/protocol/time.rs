@@ -1,6 +1,6 @@
-//! Points in time as formatted in headers, tokens and error texts.
+//! Formats and reads points in time as in headers, tokens and error messages.
 //!
-//! Not here: the JSON form (`model`).
+//! Not here: the format in JSON (`model`).
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,8 +21,8 @@ pub(crate) fn http(time: DateTime) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(ticks / TICKS_PER_SECOND))
 }
 
-/// Reads `2024-01-31`, optionally followed by `Thh:mm`, `Thh:mm:ss` or a fraction, and by `Z`, an
-/// offset or nothing.
+/// Reads a date such as `2024-01-31`. A time may follow, as `Thh:mm` or `Thh:mm:ss` with or without
+/// a fraction, and then `Z`, an offset or nothing.
 pub(crate) fn read_iso(text: &str) -> Option<DateTime> {
     if text.len() == 10 && text.is_ascii() {
         return DateTime::parse(&[text, "T00:00:00Z"].concat()).ok();

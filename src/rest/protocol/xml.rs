@@ -1,9 +1,9 @@
-//! Small XML documents: settings, policies, errors. They are read whole into a tree of bounded
-//! size, and written as text.
+//! Reads and writes small XML documents: settings, policies, errors. Reading builds a tree of
+//! bounded size.
 //!
 //! Invariants
-//! * depth and number of elements are bounded when reading, and only numeric references and the
-//!   five predefined entities are expanded;
+//! * reading bounds the depth and the number of elements; it expands only numeric references and
+//!   the five predefined entities;
 //! * any text that is written reads back, except for characters that XML cannot hold, which become
 //!   U+FFFD.
 //!
@@ -16,7 +16,7 @@ use quick_xml::events::{BytesRef, Event};
 /// The start of every document.
 pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
-/// The most elements of a document; the largest of the service has some hundreds.
+/// The maximum number of elements in a document. Valid requests have some hundreds at most.
 const ELEMENTS_MAX: usize = 4096;
 const DEPTH_MAX: usize = 16;
 
@@ -30,7 +30,7 @@ pub(crate) struct Element {
     pub(crate) children: Vec<Element>,
 }
 
-/// The document is not well-formed, or too large.
+/// The error for a document that is not well-formed or is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -54,7 +54,7 @@ pub(crate) fn read(text: &str) -> Result<Option<Element>, Malformed> {
             Event::CData(text) => tree.text(&text.xml10_content())?,
             Event::GeneralRef(reference) => tree.text(&resolve(&reference)?)?,
             Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
-            // With `expand_empty_elements` the reader reports no empty element.
+            // The reader reports an empty element as `Start` and `End`, never as `Empty`.
             Event::DocType(_) | Event::Empty(_) => return Err(Malformed),
             Event::Eof => return tree.end(),
         }
@@ -88,7 +88,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
             '&' => "&amp;",
             '"' => "&quot;",
             '\'' => "&apos;",
-            // Escaped, because a reader would convert it to a line feed.
+            // Escaped, because an XML parser would convert it to a line feed.
             '\r' => "&#13;",
             '\t' | '\n' => c.encode_utf8(&mut utf8),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
@@ -105,10 +105,10 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
     resolve_predefined_entity(reference).map(str::to_owned).ok_or(Malformed)
 }
 
-/// A document that is being read.
+/// The tree of a document while it is read.
 #[derive(Default)]
 struct Tree {
-    /// The path from the root to the open element.
+    /// The elements that are not closed yet, from the root to the innermost one.
     open: Vec<Element>,
     root: Option<Element>,
     elements: usize,

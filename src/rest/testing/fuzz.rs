@@ -1,4 +1,4 @@
-//! Target: requests to the server, without a connection, on a database in memory.
+//! Fuzz target: sends requests to the server's code without a connection, on a database in memory.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use crate::rng::Rng;
 
 use crate::testing::fuzzing::commands;
 
-/// The parameters of tokens.
+/// The query parameters that a shared access signature may have.
 const TOKEN_NAMES: [&str; 16] = [
     "sv", "sig", "tn", "sp", "st", "se", "si", "sip", "spr", "ss", "srt", "ses", "spk", "srk",
     "epk", "erk",
 ];
-/// The maximum number of requests in one input, separated by zero bytes.
+/// The maximum number of requests in one input. Zero bytes separate them.
 const REQUESTS_MAX: usize = 8;
 
-/// Answers requests as on a connection. Each request is sent unchanged, then with a valid signature
-/// for its token if it has one, and finally signed with the account's key.
+/// Answers the requests in `data` as on a connection. Each is sent unchanged, then with a valid
+/// signature for its token if it has one, and finally signed with the account's key.
 ///
-/// Every answer must be a documented one. A request with neither key nor token must change and
-/// reveal nothing. A request whose token permits no write must change nothing.
+/// Every response must be one that the service documents. A request with neither key nor token
+/// must change and reveal nothing. A request whose token permits no write must change nothing.
 pub fn rest(data: &[u8]) {
     let clock = Arc::new(commands::clock());
     let db = commands::memory(&crate::fs::MemFs::new());
@@ -73,7 +73,7 @@ pub fn rest(data: &[u8]) {
     commands::sound(&db);
 }
 
-/// Inserts some entities to find, replace and delete.
+/// Inserts some entities that the requests can find, replace and delete.
 fn fill(db: &Db) {
     let table = commands::table(db, "people");
     for (pk, rk) in [("p", "a"), ("p", "b"), ("q", "")] {
@@ -83,8 +83,8 @@ fn fill(db: &Db) {
     }
 }
 
-/// Parses a request leniently: parts that the connection would refuse are omitted, or the result is
-/// `None`.
+/// Parses a request leniently: drops invalid headers, and takes all remaining bytes as the body.
+/// `None` if the method or the address is invalid.
 fn read(data: &[u8], now: DateTime) -> Option<Request> {
     let (first, mut rest) = line(data);
     let mut words = first.split(|byte| *byte == b' ');
@@ -140,14 +140,14 @@ fn sign(request: &mut Request, now: DateTime) {
     }
 }
 
-/// Returns the query string with the correct signature for its token, and the letters of the
-/// token's permissions, if it contains them.
+/// Returns the query string with a valid signature for its token, and the letters of the token's
+/// permissions. There are no letters if the token names a stored policy. `None` without a token.
 fn with_token(query: &str) -> Option<(String, Option<String>)> {
     let sas = Sas::read(&Parameters::read(query).ok()?).ok()??;
     let key = AccountKey::read(DEVELOPMENT_KEY)?;
     let (token, letters) = match sas {
         Sas::Service(sas) => {
-            // Permissions from a stored policy are not looked up here.
+            // The permissions of a stored policy are not looked up here.
             let letters = sas.policy.is_none().then(|| sas.terms.permissions.clone());
             (sas.sign(DEVELOPMENT_ACCOUNT, &key).token(), letters)
         }
@@ -166,8 +166,8 @@ fn with_token(query: &str) -> Option<(String, Option<String>)> {
     Some((rest.join("&"), letters))
 }
 
-/// Asserts an answer that clients understand: a known status, a documented code in header and body,
-/// valid headers.
+/// Asserts that a response is one that clients understand: a known status, valid headers, and a
+/// documented error code in header and body.
 fn check(request: &Request, reply: &Reply) {
     let status = reply.status.as_u16();
     for (name, value) in &reply.headers {
@@ -192,7 +192,7 @@ fn check(request: &Request, reply: &Reply) {
     assert!(read.is_some_and(|fault| fault.code == code), "{request:?}: {body}");
 }
 
-/// True if every operation of a batch has a documented answer.
+/// True if the response to every operation in the batch is one that the service documents.
 fn is_batch(reply: &Reply) -> bool {
     let content_type = reply.header(&hyper::header::CONTENT_TYPE).unwrap_or_default();
     let Some(answers) = read_response(&reply.body, content_type) else { return false };
@@ -202,20 +202,20 @@ fn is_batch(reply: &Reply) -> bool {
     })
 }
 
-/// Whether the service documents that code with that status.
+/// Whether the service documents `code` together with `status`.
 fn is_documented(code: &str, status: u16) -> bool {
     let known = Known::ALL.iter().map(|known| known.parts());
     let own = Code::ALL.iter().map(|code| (code.as_str(), code.status(), ""));
     known.chain(own).any(|(name, own, _)| (name, own) == (code, status))
 }
 
-/// Returns the initial corpus: every operation, with every kind of authorization.
+/// Returns the initial corpus, which covers every operation and every kind of authorization.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = SEEDS.iter().map(|text| text.replace("~", "\0").replace('\n', "\r\n").into_bytes());
     texts.collect()
 }
 
-/// A tilde represents the zero byte between two requests.
+/// The initial inputs. A tilde represents the zero byte between two requests.
 const SEEDS: [&str; 11] = [
     "GET / HTTP/1.1\n\n~OPTIONS /devstoreaccount1/people HTTP/1.1\nOrigin: http://a\n\
      Access-Control-Request-Method: GET\nAccess-Control-Request-Headers: x-ms-date\n\n",

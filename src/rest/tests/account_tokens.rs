@@ -1,4 +1,4 @@
-//! Tokens for an account: permitted and refused operations.
+//! Tests account tokens (shared access signatures of an account): permitted and refused operations.
 
 use super::tokens::{FAILED, NO_PERMISSION, NOT_AUTHORIZED, some, terms};
 use super::*;
@@ -41,8 +41,8 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // Each row has a method, an address, a body, the letters of the resource types that permit the
-    // operation, and the sets of permission letters that permit it. One of each suffices.
+    // Each row: method, address, body, the letters of the resource types that permit the operation,
+    // and the alternatives of permission letters that permit it.
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),
@@ -135,10 +135,10 @@ fn f39_account_sas_that_does_not_cover_the_request() {
     let mut sas = account("c", "l");
     sas.terms.protocols = some("https");
     get(sas).fails(403, "AuthorizationProtocolMismatch");
-    // A policy has no effect on an account token.
+    // A token for an account cannot use a policy, so `si` has no effect.
     let token = format!("{}&si=p1", signed_account(account("c", "l")));
     site.with_token("GET", "Tables", &token).send().done(200);
-    // The secondary can be read, but not written.
+    // The secondary location can be read, but not written.
     let token = signed_account(account("sco", "rwdlacu"));
     let ask = |method| {
         site.ask_path(method, &format!("/devstoreaccount1-secondary/Tables?{token}")).unsigned()

@@ -1,5 +1,5 @@
-//! Entity group transactions over the wire: accepted input, refused input, and the exact bytes of
-//! responses.
+//! Tests entity group transactions sent as batches: accepted input, refused input, and the exact
+//! bytes of responses.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn with_keys(verb: &str, rk: &str, headers: &[&str], body: &str) -> String {
     operation(&format!("{verb} {BASE}{}", person(rk)), headers, body)
 }
 
-/// The part of a response that reports a failure.
+/// The failing operation's part of a response to a batch.
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
     status: u16,
@@ -66,7 +66,7 @@ impl Site {
 }
 
 impl Got {
-    /// Returns the boundaries of a response, which are GUIDs.
+    /// Returns the boundaries of the batch and of the changeset, and checks that they are GUIDs.
     fn boundaries(&self) -> [&str; 2] {
         let (_, batch) =
             self.header("Content-Type").unwrap().split_once("boundary=batchresponse_").unwrap();
@@ -78,7 +78,7 @@ impl Got {
         [batch, changeset]
     }
 
-    /// Checks all bytes of a response that reports a failure, and returns its only part.
+    /// Checks all bytes of a response to a failed changeset, and returns its only part.
     #[track_caller]
     fn failure(&self) -> Failure {
         let [batch, changeset] = self.boundaries();
@@ -299,7 +299,8 @@ fn f32_batch_takes_effect_whole_or_not() {
 #[test]
 fn f32_batch_has_4_mib_of_body() {
     let site = Site::people();
-    // Each text takes 32 KiB in the body, and counts twice as many bytes in the size of the entity.
+    // Each text takes 32 KiB in the body, but 64 KiB in the size of the entity, which counts
+    // UTF-16.
     let text = "x".repeat(32 << 10);
     let body =
         |rk: &str| format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"A\":\"{text}\"}}");
@@ -327,15 +328,15 @@ fn f32_batch_of_merges_into_large_entities() {
         let merge = |rk: usize| with_keys("PATCH", &rk.to_string(), &[JSON], "{\"B\":1}");
         rows.map(merge).collect::<Vec<_>>()
     };
-    // 30 large entities are the result of merges with small bodies.
+    // 30 merges with small bodies result in 30 large entities, which one commit can hold.
     let got = site.commit(&merges(100..130));
     assert_eq!(got.body.matches("204 No Content").count(), 30);
     for rk in ["100", "129"] {
         let got = site.bare(rk);
         assert_eq!((got.member("B").as_deref(), got.has("\"A14\":")), (Some("1"), true));
     }
-    // The service could accept this batch. Here the merged entities, with 50 MB in total, do not
-    // fit into one commit.
+    // The Azure service could accept this batch. rowstone refuses it, because the merged entities,
+    // 50 MB in total, do not fit into one commit.
     let text = "0:The request body is too large and exceeds the maximum permissible limit.";
     let found = site.batch(&changeset(&merges(100..200))).send().done(202).failure();
     assert_eq!(found, failure(413, "RequestBodyTooLarge", text));
@@ -386,7 +387,7 @@ fn f33_batch_success_layout() {
     acme("POST", "/Tables").json(r#"{"TableName":"Devices"}"#).send().done(201);
     acme("PUT", "/Devices(PartitionKey='zone-7',RowKey='0041')").json("{}").send().empty(204);
     site.at(NOW);
-    // The documented example of a request, extended by the missing kinds of operations.
+    // The example request of the documentation, extended by the kinds of operations that it lacks.
     let base = "https://acme.table.core.windows.net/Devices";
     let body = changeset(&[
         operation(
@@ -552,7 +553,7 @@ fn f34_batch_failure_of_an_address() {
         let found = site.fail(&[insert("1"), with_keys("PUT", rk, &[JSON], "{}")]);
         assert_eq!(found, failure(400, code, &format!("1:{text}")));
     }
-    // Outside of a batch the response would be an HTML page, which no client expects here.
+    // Outside of a batch the first error would be an HTML page, which no client expects here.
     let found = site.fail(&[insert("1"), with_keys("PUT", "%00", &[JSON], "{}")]);
     assert_eq!((found.status, &*found.code), (400, "InvalidInput"));
     let found = site.fail(&[operation(&format!("PUT {BASE}people/x"), &[JSON], "{}")]);

@@ -1,5 +1,6 @@
-//! Requests as the official clients send them, byte for byte where it matters, and the parts of
-//! responses that they read. The clients themselves run against a server in `tests/clients`.
+//! Tests requests as the official client libraries send them, byte for byte where it matters, and
+//! the parts of responses that these clients read. The client libraries themselves are tested
+//! against a server in `tests/clients`.
 
 use super::*;
 
@@ -17,7 +18,7 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     let got =
         as_client(ask).header("Content-Type", "application/json;odata=nometadata").send().done(201);
     assert_eq!(got.values("TableName"), ["people"]);
-    // The client adds types to the values that need them, and reads them back.
+    // This client library annotates values with their types, and expects them back when it reads.
     let entity = "{\"PartitionKey\": \"p\", \"PartitionKey@odata.type\": \"Edm.String\", \"RowKey\": \"r\", \
                   \"RowKey@odata.type\": \"Edm.String\", \"price\": 4.99, \"price@odata.type\": \"Edm.Double\", \
                   \"big\": \"1152921504606846976\", \"big@odata.type\": \"Edm.Int64\", \"ready\": true, \
@@ -30,7 +31,7 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     assert_eq!(got.values("big@odata.type"), ["Edm.Int64"]);
     assert_eq!(got.values("day@odata.type"), ["Edm.DateTime"]);
     assert_eq!(got.values("day"), ["2023-11-05T08:30:00Z"]);
-    // The client escapes the exclamation marks of a continuation token.
+    // This client library escapes the exclamation marks of a continuation token.
     site.insert("p", "s", "");
     let got = as_client(site.get("people()?$top=1")).send().done(200);
     let token = |name| got.header(name).unwrap().replace('!', "%21");
@@ -52,7 +53,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
     let etag = upsert.send().empty(204).etag().to_owned();
     let update = as_client(site.put(path, r#"{"PartitionKey":"p","RowKey":"r","B":2}"#)).lite();
     update.matching(&etag).send().empty(204);
-    // Clients find the code in the body or in a header.
+    // Some clients read the error code from the body, others from a header.
     let stale = as_client(site.put(path, "{}")).lite().matching(&etag).send();
     let got = stale.fails(412, "UpdateConditionNotSatisfied");
     assert!(got.has("{\"odata.error\":{\"code\":\"UpdateConditionNotSatisfied\""));
@@ -64,7 +65,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
 #[test]
 fn f49_clients_in_javascript_read_batch_responses() {
     let site = Site::people();
-    // The client adds empty lines after headers, and omits the final line end.
+    // This client library adds empty lines after headers, and omits the final line end.
     let body = format!(
         "--batch_3a9c1f5c\r\ncontent-type: multipart/mixed; boundary=changeset_3a9c1f5c\r\n\r\n\r\n\
          --changeset_3a9c1f5c\r\ncontent-type: application/http\r\ncontent-transfer-encoding: binary\r\n\r\n\
@@ -78,7 +79,7 @@ fn f49_clients_in_javascript_read_batch_responses() {
     );
     let ask = as_client(site.ask("POST", "$batch")).lite();
     let got = ask.body("multipart/mixed; boundary=batch_3a9c1f5c", &body).send().done(202);
-    // The client reads status, ETag and RowKey of each part.
+    // This client library reads status, ETag and RowKey of each part.
     let parts: Vec<_> = got.body.split("--changesetresponse_").skip(1).collect();
     assert_eq!(parts.len(), 3);
     for part in &parts[..2] {
@@ -96,7 +97,7 @@ fn f49_clients_in_javascript_read_batch_responses() {
 #[test]
 fn f49_clients_escape_keys_in_two_ways() {
     let site = Site::people();
-    // Clients escape the doubled quote or leave it unescaped.
+    // A quote in a key is doubled. Some clients also percent-encode it, others do not.
     let plain = "people(PartitionKey='O''Hara%20x',RowKey='1%2B1')";
     let escaped = "people(PartitionKey=%27O%27%27Hara%20x%27,RowKey=%271%2B1%27)";
     for [write, read] in [[plain, escaped], [escaped, plain]] {

@@ -1,11 +1,11 @@
-//! The limits of an entity: keys, names, sizes, times, types, order.
+//! Tests the limits of entities: keys, names, sizes, times, types, order.
 
 use super::*;
 
 const TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the property value is a string, \
                          it is UTF-16 encoded and the maximum number of characters should be 32K or less.";
 
-/// Returns an entity with this PartitionKey and RowKey as JSON.
+/// Returns the JSON of an entity whose keys are the JSON values `pk` and `rk`.
 fn keys(pk: &str, rk: &str) -> String {
     format!("{{\"PartitionKey\":{pk},\"RowKey\":{rk}}}")
 }
@@ -15,7 +15,7 @@ fn with(properties: &str) -> String {
     format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"r\",{properties}}}")
 }
 
-/// Checks how one property is stored: the JSON sent, and the JSON returned.
+/// Inserts a property given as the JSON `sent`, and checks that reading it returns `shown`.
 #[track_caller]
 fn stored(sent: &str, shown: &str) {
     let site = Site::people();
@@ -179,7 +179,7 @@ fn f03_property_names_once_each() {
     let site = Site::people();
     let body = r#"{"PartitionKey":"p","RowKey":"r","RowKey":"r"}"#;
     site.post("people", body).send().refused(400, "DuplicatePropertiesSpecified", text);
-    // Annotations are not properties.
+    // Annotations do not count as properties, and are not stored.
     stored(
         "\"odata.etag\":\"W/\\\"x\\\"\",\"odata.type\":\"a.b\",\"odata.id\":5,\"B@odata.type\":\"Edm.Guid\",\"A\":1",
         ",\"A\":1",
@@ -195,10 +195,10 @@ fn f03_property_names_252_at_most() {
     };
     let shown = format!(",{}", many(0, 252));
     stored(&many(0, 252), &shown);
-    // The Timestamp and null properties do not count.
+    // The Timestamp and null properties do not count toward the maximum.
     stored(&format!("{},\"Timestamp\":\"x\",\"N\":null", many(0, 252)), &shown);
     refused(&many(0, 253), 400, "TooManyProperties", text);
-    // The limit applies to the merged entity.
+    // A merge is checked against the limit with the resulting entity.
     let site = Site::people();
     site.insert("p", "r", &many(0, 200));
     let ask = site.patch(&person("r"), &format!("{{{}}}", many(200, 253)));
@@ -231,14 +231,14 @@ fn f04_values_of_64_kib() {
 fn f04_entities_of_1_mib() {
     let text = "The entity is larger than the maximum allowed size (1MB).";
     // The entity has exactly 1,048,576 bytes: 4 + 2·2 for the keys, 15 · (8 + 2·2 + 2·32,768 + 4)
-    // for the full texts, and 8 + 2·2 + 2·32,636 + 4 for the rest.
+    // for the texts of maximum length, and 8 + 2·2 + 2·32,636 + 4 for the text `zz`.
     let full: Vec<_> = (10..25).map(|i| format!("\"{i}\":\"{}\"", "x".repeat(32_768))).collect();
     let full = full.join(",").replace("\"1", "\"a").replace("\"2", "\"b");
     let rest = |units: usize| format!("\"zz\":\"{}\"", "x".repeat(units));
     let site = Site::people();
     site.post("people", &with(&format!("{full},{}", rest(32_636)))).send().done(201);
     refused(&format!("{full},{}", rest(32_637)), 400, "EntityTooLarge", text);
-    // The limit applies to the merged entity.
+    // A merge is checked against the limit with the resulting entity.
     site.patch(&person("r"), &format!("{{{}}}", rest(32_637))).send().refused(
         400,
         "EntityTooLarge",
@@ -308,7 +308,8 @@ fn f05_timestamps_only_grow() {
     let site = Site::people();
     let first = site.insert("p", "r", "");
     assert_eq!(first.etag(), NOW_ETAG);
-    // For the second write the clock does not advance, and for the third one it jumps back.
+    // The clock does not advance before the second write, and jumps back before the third. ETags
+    // must still increase.
     let second = site.put(&person("r"), "{}").send().empty(204);
     assert_eq!(second.etag(), NOW_ETAG.replace("4567Z", "4568Z"));
     site.at("2023-01-01T00:00:00Z");
@@ -346,7 +347,7 @@ fn f06_types_are_inferred() {
         ",\"A\":1.5,\"B\":5.0,\"C\":-0.25,\"D\":1000.0",
     );
     stored("\"A\":\"\\u0000\\uD83D\\uDE00\\\"\\\\\"", ",\"A\":\"\\u0000😀\\\"\\\\\"");
-    // A number outside of Int32 needs its type.
+    // A JSON number beyond the range of Int32 is refused without a type annotation.
     let text = "An error occurred while processing this request.";
     for number in ["2147483648", "-2147483649", "9007199254740993"] {
         refused(&format!("\"A\":{number}"), 400, "InvalidInput", text);
@@ -466,7 +467,7 @@ fn f06_types_and_nulls() {
     );
     site.put(&person("r"), "{\"A\":null,\"C\":3}").matching("*").send().empty(204);
     assert!(site.bare("r").body.ends_with("Z\",\"C\":3}"), "{}", site.bare("r").body);
-    // An invalid name is refused with null, too, and nothing is changed.
+    // An invalid name is refused even if its value is null, and the entity stays unchanged.
     for (name, code) in [
         ("a-b", "PropertyNameInvalid"),
         ("", "PropertyNameInvalid"),

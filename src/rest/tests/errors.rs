@@ -1,4 +1,4 @@
-//! Error responses: their two forms, and the table of codes.
+//! Tests error responses: their JSON and XML bodies, and the status and message of each code.
 
 use super::*;
 use crate::error::{Code, Error, ErrorKind};
@@ -12,7 +12,7 @@ fn f36_errors_have_two_shapes() {
     let got = got.refused(409, "EntityAlreadyExists", "The specified entity already exists.");
     assert_eq!(got.header("x-ms-request-id"), Some(&*got.request_id));
     assert!(got.has(&format!("\\nRequestId:{}\\nTime:", got.request_id)), "{}", got.body);
-    // The form is the same at every metadata level.
+    // The body is the same at every metadata level.
     for accept in ["application/json;odata=nometadata", "application/json;odata=fullmetadata"] {
         let got = site.get(&person("none")).accept(accept).send();
         got.refused(404, "ResourceNotFound", "The specified resource does not exist.");
@@ -69,7 +69,8 @@ fn f36_errors_of_the_engine_are_reported_without_detail() {
     assert!(body.contains("\"code\":\"InternalError\"") && body.contains(text), "{body}");
 }
 
-/// Code, status and text of each possible error; the text is empty where none is on record.
+/// Code, status and message of each error that the server may report. The message is empty if no
+/// response of the service with this code was recorded.
 const CODES: &[(&str, u16, &str)] = &[
     (
         "CommandsInBatchActOnDifferentPartitions",
@@ -214,6 +215,6 @@ fn f36_errors_about_checksums_of_bodies() {
     }
     send("AAAAAAAAAAAAAAAAAAAAAA==").fails(400, "Md5Mismatch");
     assert_eq!(site.rows(""), "");
-    // The checksum of the body according to openssl.
+    // This is the MD5 checksum of the body, as computed by openssl.
     send("2VJhdZUhREIjY0yGA9BE7g==").done(201);
 }

@@ -1,5 +1,5 @@
-//! Access with repeated headers, a public key or concurrent requests; and the details of failures
-//! in responses and in the log.
+//! Tests what a server exposes: accounts with a public key, repeated headers, concurrent requests,
+//! and the details of failures in responses and in the log.
 
 use std::io::Write;
 
@@ -22,7 +22,7 @@ fn a_public_key_is_valid_on_loopback_only() {
     let ask = site.ask_path("GET", "/people()").header("Host", host);
     ask.send().fails(403, "AuthorizationFailure");
     assert_eq!(site.get("people()").send().done(200).values("RowKey"), [""; 0]);
-    // With a private key, any host name is accepted.
+    // An account with a private key is served under any host name.
     let ask = site.ask_path("GET", "/acme/Tables").header("Host", "tables.example");
     ask.signed_by(ACME, key(ACME_KEYS[0])).send().done(200);
 }
@@ -41,8 +41,8 @@ fn a_foreign_web_page_cannot_write_with_a_public_key() {
         || site.get("people()").header("Origin", origin).header("Sec-Fetch-Site", "cross-site");
     assert_eq!(get().send().done(200).values("RowKey"), [""; 0]);
     post(PERSON, "same-origin").done(201);
-    // Without `Sec-Fetch-Site` the request is not from a browser, and the service uses the origin
-    // only for the response.
+    // A request without `Sec-Fetch-Site` is not from a browser. Then `Origin` only determines the
+    // CORS headers of the response.
     let body = r#"{"PartitionKey":"p","RowKey":"s"}"#;
     site.post("people", body).header("Origin", origin).send().done(201);
     let rule = format!(
@@ -71,7 +71,7 @@ fn single_valued_headers_are_refused_if_repeated() {
         let ask = ask.header("DataServiceVersion", "3.0");
         let mut ask = ask.another(name, "2019-02-02");
         if name == "Authorization" {
-            // A signature would replace both values, so the request is not signed.
+            // Signing would replace both values of `Authorization`, so the request is not signed.
             ask = ask.unsigned().another(name, "SharedKey devstoreaccount1:AAAA");
         }
         ask.send().fails(400, "InvalidHeaderValue");
@@ -116,7 +116,7 @@ fn the_log_says_why_a_request_failed_and_the_answer_does_not() {
     let said = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();
     let line = said.lines().find(|line| line.contains(cause)).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("\"ERROR\"") && line.contains(&request.request_id), "{line}");
-    // Errors of the client, and transient ones, are not failures.
+    // Errors caused by the client and transient errors must not be logged as failures.
     answered(Error::refused(crate::error::Code::ServerBusy));
     answered(Error::refused(crate::error::Code::InvalidInput));
     let said = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();

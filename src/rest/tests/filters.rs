@@ -1,5 +1,5 @@
-//! Filters as clients send them: parsing, literals, comparisons, refusals, plans. The filter
-//! language itself is tested in `query`; these tests check its use by a client.
+//! Tests filters as clients send them: parsing, literals, comparisons, refusals, plans. The tests
+//! of the filter language itself are in `query`.
 
 use super::*;
 
@@ -14,7 +14,7 @@ impl Site {
     }
 }
 
-/// Creates a site with four people of different ages, names and shapes.
+/// Creates a site with four people, with varying ages, names and sets of properties.
 fn crowd() -> Site {
     let site = Site::people();
     site.insert("p", "ann", "\"Age\":30,\"Name\":\"Ann\",\"Tall\":true");
@@ -65,7 +65,7 @@ fn f22_filters_may_be_a_boolean_property() {
     assert_eq!(site.rows("not Tall"), "bob cid dan");
     assert_eq!(site.rows("Tall and Age eq 30"), "ann");
     assert_eq!(site.rows("(Tall) or Name eq 'Dan'"), "ann dan");
-    // Filters on a property that no entity has, and on one that is not a Boolean.
+    // A property used as a condition matches nothing if no entity has it or if it is not a Boolean.
     assert_eq!(site.rows("Small"), "");
     assert_eq!(site.rows("Name"), "");
     for filter in ["", " "] {
@@ -160,7 +160,7 @@ fn f24_properties_of_another_type_are_less() {
         "\"I\":5,\"L@odata.type\":\"Edm.Int64\",\"L\":\"5\",\"D\":5.0,\"S\":\"5\",\"B\":true,\
          \"G@odata.type\":\"Edm.Guid\",\"G\":\"01234567-89ab-cdef-0123-456789abcdef\"",
     );
-    // Narrow literals are widened for wide properties.
+    // A literal of a narrower numeric type is converted to the wider type of the property.
     for (property, literal) in
         [("L", "5"), ("D", "5"), ("D", "5L"), ("I", "5"), ("L", "5L"), ("D", "5.0")]
     {
@@ -171,7 +171,8 @@ fn f24_properties_of_another_type_are_less() {
             assert_eq!(site.rows(&filter), if is_met { "r" } else { "" }, "{filter}");
         }
     }
-    // In all other pairs the types differ, so the property counts as less than the literal.
+    // In all other pairs the types are not comparable, and the property counts as less than the
+    // literal.
     for (property, literal) in [
         ("I", "5L"),
         ("I", "5.0"),
@@ -192,7 +193,7 @@ fn f24_properties_of_another_type_are_less() {
             assert_eq!(site.rows(&filter), if is_met { "r" } else { "" }, "{filter}");
         }
     }
-    // Texts compare by their code units, case-sensitively.
+    // Strings are compared by their UTF-16 units, and case matters.
     assert_eq!(site.rows("S lt '6' and S gt '10'"), "r");
     assert_eq!(site.rows("B gt false and B ge true"), "r");
 }
@@ -238,7 +239,7 @@ fn f25_syntax_errors_have_a_position() {
     for filter in ["1", "'text'", "datetime'2024-01-01T00:00:00Z'", "5L"] {
         site.filter(filter).send().refused(400, "InvalidInput", text);
     }
-    // The table need not exist, and nesting is bounded.
+    // A malformed filter is refused even if the table does not exist. Nesting is bounded.
     site.get_with("nobody()", &[("$filter", "Age eq")]).send().fails(400, "InvalidInput");
     let deep = format!("{}Age eq 5{}", "(".repeat(10_000), ")".repeat(10_000));
     site.filter(&deep).send().fails(400, "InvalidInput");
@@ -293,8 +294,8 @@ fn f27_plans_have_five_classes() {
     ] {
         assert_eq!(explain(filter), [own, service], "{filter}");
     }
-    // For these filters the service reads whole partitions or tables, but the plan here does not;
-    // the results are the same.
+    // For these filters the Azure service scans a partition or the table (second column). The plan
+    // here reads less, but the results must be the same.
     for (filter, service, rows) in [
         ("PartitionKey eq 'p' or PartitionKey eq 'q'", TABLE, "ann bob cid dan"),
         ("PartitionKey eq 'p' and (RowKey eq 'ann' or RowKey eq 'cid')", PARTITION, "ann cid"),
@@ -309,7 +310,7 @@ fn f27_plans_have_five_classes() {
         assert_ne!(class, service, "{filter}");
         assert_eq!(site.rows(filter), rows);
     }
-    // Explanations require a key.
+    // A request for an explanation must be signed with a key.
     let got = site.get("$rowstone/explain/people").unsigned().send();
     got.fails(403, "AuthenticationFailed");
 }

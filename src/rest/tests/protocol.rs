@@ -1,4 +1,5 @@
-//! Common parts of all operations: addresses, headers, versions, metadata, media types.
+//! Tests the features common to all operations: addresses, headers, versions, metadata, media
+//! types.
 
 use super::*;
 
@@ -29,7 +30,7 @@ fn f08_addresses_with_the_account_in_the_host() {
         got.header("Location"),
         Some("https://acme.table.core.windows.net/Tables('Devices')")
     );
-    // An account cannot access the tables of another.
+    // A key of one account does not give access to the tables of another.
     site.get("Devices()").send().fails(404, "TableNotFound");
 }
 
@@ -263,7 +264,7 @@ fn f09_versions_of_the_data_service() {
         let got = site.get("people()").header("MaxDataServiceVersion", version).send();
         got.refused(415, "JsonFormatNotSupported", "JSON format is not supported.");
     }
-    // Older versions do not know preferences.
+    // Versions of the data service before 3.0 have no preferences.
     let ask =
         site.post("people", r#"{"PartitionKey":"p","RowKey":"r"}"#).prefer("return-no-content");
     let got = ask.header("DataServiceVersion", "1.0;NetFx").send().done(201);

@@ -1,4 +1,4 @@
-//! Reads of entities: queries, single reads, projection, options, pages.
+//! Tests reads of entities: queries, single reads, projection, options, pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Clock for HastyClock {
     }
 }
 
-/// The content of all pages of a query.
+/// The RowKeys of all pages of a query, the number of entities per page, and the tokens received.
 struct Pages {
     rows: Vec<String>,
     sizes: Vec<usize>,
@@ -46,7 +46,7 @@ impl Site {
         }
     }
 
-    /// Follows the tokens of a query to the end, over at most `limit` pages.
+    /// Runs a query and follows its continuation tokens, for at most `limit` pages.
     fn pages(&self, parameters: &[(&str, &str)], limit: usize) -> Pages {
         let mut all = Pages { rows: Vec::new(), sizes: Vec::new(), tokens: Vec::new() };
         for _ in 0..limit {
@@ -89,7 +89,7 @@ fn f17_query_entities() {
         assert_eq!(got.values("odata.etag").len(), 3);
         assert_eq!((got.header("ETag"), got.header("Content-Type")), (None, Some(MINIMAL)));
     }
-    // A filter on both keys is still a query.
+    // With both keys in a filter instead of the address, the response is still a list.
     let got = site.filter("PartitionKey eq 'a' and RowKey eq '9'").send().done(200);
     assert!(got.body.ends_with("\"value\":[]}"));
     assert_eq!(site.rows("PartitionKey eq 'a' and RowKey eq '1'"), "1");
@@ -267,7 +267,7 @@ fn f28_pages_of_1000() {
     assert_eq!(all.rows, expected);
     // A token names the first entity that was not returned.
     assert_eq!(all.tokens[0], ["1!4!cA--", &*paging::encode("01000")]);
-    // A page that ends with the last entity has no token.
+    // A page that contains the last entity has no token, even if the page is full.
     let exact = site.pages(&[("$filter", "RowKey lt '01000'")], 9);
     assert_eq!(exact.sizes, [1000]);
 }
@@ -282,7 +282,7 @@ fn f28_pages_of_top() {
         (all.rows.join(" ").as_str(), &all.sizes[..]),
         ("00000 00001 00002 00003 00004", &[2, 2, 1][..])
     );
-    // A token names the next matching entity.
+    // The token skips entities that do not match and names the next matching one.
     let odd = "RowKey eq '00000' or RowKey eq '00003' or RowKey eq '00004'";
     let all = site.pages(&[("$top", "1"), ("$filter", odd)], 9);
     assert_eq!(all.rows.join(" "), "00000 00003 00004");
@@ -317,7 +317,8 @@ fn f28_pages_continue_during_writes() {
         format!("people()?$top=2&NextPartitionKey={pk}&NextRowKey={rk}")
     };
     let got = site.get("people()?$top=2").accept(NO_METADATA).send().done(200);
-    // The entity that the token names is deleted, and others are inserted on both sides of it.
+    // Between two pages, the entity that the token names is deleted, and others are inserted before
+    // and after it.
     site.delete(&person("00002")).matching("*").send().empty(204);
     site.insert("p", "00000x", "");
     site.insert("p", "00002x", "");
@@ -343,7 +344,7 @@ fn f28_tokens() {
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YQ--"), "Smith ab é");
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1%214%21YWI-&NextRowKey=1!4!fn5*"), "ab é");
-    // After a token without a RowKey, clients send an empty RowKey.
+    // A token may lack a RowKey; some clients then send an empty one.
     assert_eq!(rows("NextPartitionKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1!4!YWI-&NextRowKey="), "ab é");
     assert_eq!(rows("NextPartitionKey=1!0!&NextRowKey=1!0!"), " Smith ab é");

@@ -1,5 +1,6 @@
-//! The size of responses: pages are limited by the bytes sent, the budget is charged before a
-//! response is built, and a request that exceeds it gets a regular error response.
+//! Tests the limits on the size of responses. A page is limited by the bytes sent. The budget of
+//! unsent responses is charged before a response is built; a request that does not fit gets a
+//! regular error response.
 
 use super::*;
 use crate::model::Entity;
@@ -19,8 +20,8 @@ impl Site {
     }
 }
 
-/// Returns an entity whose counted size is almost 1 MB. Its JSON has 3 MB, because each character
-/// takes six bytes there.
+/// Returns an entity with a size of almost 1 MB as the service counts it. Its JSON has 3 MB,
+/// because each character becomes an escape of six bytes.
 fn swelling(rk: &str) -> Entity {
     let text = "\u{1}".repeat(32 << 10);
     (0..15).fold(Entity::new("p", rk), |entity, i| entity.with(format!("A{i}"), text.as_str()))
@@ -97,7 +98,7 @@ fn a_response_over_the_budget_is_refused_and_counted() {
     let counted = crate::rest::http::metrics::text(&site.service, 0);
     let busy = "{method=\"GET\",status=\"503\",code=\"ServerBusy\"} 2";
     assert!(counted.contains(busy), "{counted}");
-    // The response to a write is always sent.
+    // The response to a write is sent even if the budget is exhausted.
     let mut ask = site.put(&person("1"), "{}");
     ask.request.response_budget = Some(Budget::new(0));
     ask.send().empty(204);
@@ -127,7 +128,7 @@ fn a_batch_that_the_server_cannot_carry_out_is_a_failed_request() {
     db.lift_gate("people", KeyRange::partition("p")).unwrap();
     assert!(send(write).done(202).has("HTTP/1.1 204"));
     assert!(send(read("GET")).done(202).has("HTTP/1.1 200"));
-    // A response in a batch has a body, but a response to HEAD has none.
+    // HEAD is refused in a batch, because the response to a read must have a body there.
     assert!(send(read("HEAD")).done(202).has("InvalidInput"));
 }
 
@@ -189,7 +190,7 @@ fn responses_without_a_body_accept_any_media_type() {
     site.delete(&person("r")).matching("*").accept(ATOM).send().empty(204);
     let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
     site.post("people", body).accept(ATOM).send().fails(415, "AtomFormatNotSupported");
-    // An empty option is ignored.
+    // An empty `$format` is ignored.
     site.get("people()?$format=").send().done(200);
     site.put(&format!("{}?timeout=abc", person("r")), "{}")
         .send()

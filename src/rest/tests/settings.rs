@@ -1,4 +1,4 @@
-//! Policies, service properties, statistics, and cross-origin requests.
+//! Tests settings: access policies, service properties, statistics, and cross-origin requests.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn f13_acl_is_kept_and_replaced() {
     site.get("PEOPLE()?comp=acl").send().json(200, &full);
     // The connection omits the body of a response to HEAD.
     site.ask("HEAD", "people?comp=acl").send().done(200);
-    // The whole list is replaced.
+    // Setting policies replaces the whole list.
     let other = format!("{}{}", policy("a", ""), policy("b", "<Permission>r</Permission>"));
     site.acl(&policies(&other)).empty(204);
     site.get("people?comp=acl").send().json(200, &policies(&other));
@@ -120,7 +120,7 @@ fn f13_acl_that_is_refused() {
     let ask = site.ask("PUT", "nobody?comp=acl").xml(&policies(""));
     ask.send().refused_xml(404, "TableNotFound", text, "");
     site.get("nobody?comp=acl").send().refused_xml(404, "TableNotFound", text, "");
-    // The list is removed with its table.
+    // The policies are removed together with their table.
     site.delete("Tables('people')").send().empty(204);
     site.post("Tables", r#"{"TableName":"people"}"#).send().done(201);
     let empty = format!("{DECLARATION}<SignedIdentifiers />");
@@ -153,17 +153,17 @@ fn f14_service_properties_are_kept() {
     let got = site.set_properties(&all).empty(202);
     assert_eq!(got.header("Cache-Control"), None);
     assert_eq!(site.properties(), properties(&all));
-    // Properties that the request omits are kept.
+    // Service properties that the request does not contain stay unchanged.
     site.set_properties(&off("HourMetrics", "<Enabled>false</Enabled>")).empty(202);
     let hours = off("HourMetrics", "<Enabled>false</Enabled>");
     let changed = format!("{LOGGING}{hours}{MINUTES}<Cors>{RULE}{OPEN_RULE}</Cors>");
     assert_eq!(site.properties(), properties(&changed));
     site.set_properties("").empty(202);
     assert_eq!(site.properties(), properties(&changed));
-    // An empty list removes all rules.
+    // An empty `Cors` element removes all rules.
     site.set_properties("<Cors/>").empty(202);
     assert_eq!(site.properties(), properties(&format!("{LOGGING}{hours}{MINUTES}<Cors></Cors>")));
-    // Old clients get the elements of their version.
+    // Requests of older versions get the XML elements of their version.
     let ask = site.get("?restype=service&comp=properties").header("x-ms-version", "2012-02-12");
     let got = ask.send().done(200);
     assert!(got.has("<Metrics>") && !got.has("HourMetrics") && !got.has("Cors"), "{}", got.body);
@@ -242,14 +242,14 @@ fn f16_cors_preflight() {
         "",
     );
     site.set_properties(&format!("<Cors>{RULE}{OPEN_RULE}</Cors>")).empty(202);
-    // The table need not exist, and the request need not be authenticated.
+    // A preflight request is answered without authentication, and even if the table does not exist.
     let got = site.preflight("http://b.example", "PUT", "x-ms-meta-a, CONTENT-TYPE").empty(200);
     assert_eq!(got.header("Access-Control-Allow-Origin"), Some("http://b.example"));
     assert_eq!(got.header("Access-Control-Allow-Methods"), Some("PUT"));
     assert_eq!(got.header("Access-Control-Allow-Headers"), Some("x-ms-meta-a, CONTENT-TYPE"));
     assert_eq!(got.header("Access-Control-Max-Age"), Some("500"));
     assert_eq!(got.header("Access-Control-Allow-Credentials"), Some("true"));
-    // The first rule that matches applies; here that is the second.
+    // The first rule that matches applies. These requests match only the second rule.
     for (origin, headers) in
         [("http://c.example", ""), ("HTTP://A.example", ""), ("http://a.example", "x-other")]
     {
@@ -294,13 +294,13 @@ fn f16_cors_of_actual_requests() {
         assert!(exposed.split(',').any(|listed| listed.eq_ignore_ascii_case(name)), "{exposed}");
     }
     assert!(!exposed.to_ascii_lowercase().contains("content-type"), "{exposed}");
-    // Requests from other origins, or without an origin, are answered without these headers.
+    // Responses to requests from other origins, or without an origin, have no CORS headers.
     for got in [from("http://c.example"), site.get(&person("r")).send()] {
         assert_eq!((allowed(&got), got.header("Vary")), (None, None));
     }
     let ask = site.ask("PATCH", &person("r")).json("{}").header("Origin", "http://a.example");
     assert_eq!(allowed(&ask.send().empty(204)), None);
-    // Errors have the headers, too.
+    // Error responses have the CORS headers, too.
     for (ask, status) in [
         (site.get(&person("none")), 404),
         (site.get(&person("r")).unsigned(), 403),
@@ -328,7 +328,7 @@ fn f16_cors_of_all_origins() {
         }
         assert!(!exposed.contains('*'));
     }
-    // The rule permits reads only.
+    // The rule permits only reads, so the response to a write has no CORS headers.
     let got = site.put(&person("r"), "{}").send().empty(204);
     assert_eq!(got.header("Access-Control-Allow-Origin"), None);
 }

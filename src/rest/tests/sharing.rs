@@ -1,5 +1,5 @@
-//! Concurrent requests share group commits: many clients, and a log whose syncs wait for all
-//! clients or for the test.
+//! Tests that concurrent requests share group commits. Many clients write at the same time, and
+//! syncs of the log are held until all clients have written or until the test releases them.
 //!
 //! Not here: how many commits share a sync on a real disk, which depends on the disk
 //! (`tests/it/rest`).
@@ -27,11 +27,11 @@ use crate::sync::{AtomicBool, Ordering};
 
 const CLIENTS: u64 = 32;
 const ROUNDS: u64 = 10;
-/// The number of iterations after which a wait gives up; they take some minutes.
+/// The number of iterations (some minutes) after which [`wait_until`] gives up.
 const LOOKS_MAX: u64 = 100_000_000;
 
 /// Blocks a sync of the log until every client has queued its insert of the current turn (see
-/// [`client`]). Holds the database, and its number of commits before the first turn.
+/// [`client`]). Contains the database, and its number of commits before the first turn.
 struct Gate(Db, u64);
 
 impl Gate {
@@ -79,8 +79,8 @@ fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
     request("POST", "people", &body)
 }
 
-/// Sends a request and returns the head of the answer; the connection stays usable if there is no
-/// body.
+/// Sends a request and returns the head of the response. The connection can be reused only if the
+/// response has no body.
 fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
@@ -92,7 +92,8 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Runs a client: one insert per turn; a turn begins when all clients have ended the previous one.
+/// Runs one client, which inserts one entity per turn. A turn begins when all clients have
+/// completed the previous one.
 fn client(at: SocketAddr, number: u64, turns: &Barrier) {
     let mut stream = TcpStream::connect(at).unwrap();
     for turn in 0..ROUNDS {
@@ -183,8 +184,8 @@ fn commits_that_wait_for_the_disk_block_no_other_connection() {
     });
 }
 
-/// A table is created in the thread that serves the connection; this must not leave other
-/// connections without a thread.
+/// Creating a table blocks a thread of the server until the disk responds. Meanwhile the server
+/// must still answer requests on other connections.
 #[test]
 fn a_request_that_waits_for_the_disk_blocks_no_other_connection() {
     let fs = FaultFs::new(Arc::new(MemFs::new()));

@@ -1,4 +1,4 @@
-//! Requests signed with a key, and the public development account.
+//! Tests requests signed with an account key, and the public development account.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const FAILED: &str = "Server failed to authenticate the request. Make sure the v
 const DATE: &str = "Mon, 02 Jan 2023 03:04:05 GMT";
 
 impl Ask<'_> {
-    /// Sets a given signature and the date `DATE`.
+    /// Sets the header `Authorization` to `authorization` and the date to `DATE`.
     fn authorized(self, authorization: &str) -> Self {
         let ask = self.unsigned().header("x-ms-date", DATE);
         ask.header("Authorization", authorization)
@@ -44,7 +44,7 @@ fn f37_shared_key_vectors() {
         let got = ask.authorized(&format!("{scheme} {name}:{signature}")).send();
         assert!(got.status == 200 || got.status == 201, "{signature}: {}", got.body);
     }
-    // Other query parameters are not signed.
+    // Other query parameters are not signed, so the same signature stays valid.
     let signature = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
     let ask = site.get("Tables?$top=5&timeout=3&$filter=TableName%20eq%20'a'");
     ask.authorized(&format!("SharedKey {name}:{signature}")).send().done(200);
@@ -92,12 +92,12 @@ fn f37_shared_key_with_either_key_of_the_account() {
     }
     ask("b3RoZXI=").send().refused(403, "AuthenticationFailed", FAILED);
     ask("b3RoZXI=").lite().send().refused(403, "AuthenticationFailed", FAILED);
-    // A key is valid for its own account only.
+    // A key is valid only for its own account.
     let ask = site.get("Tables").signed_by(ACME, key(ACME_KEYS[0]));
     ask.send().refused(403, "AuthenticationFailed", FAILED);
     let ask = site.ask_path("GET", "/acme/Tables").signed_by(ACME, development_key());
     ask.send().refused(403, "AuthenticationFailed", FAILED);
-    // Keys are replaced while requests are served.
+    // The keys of an account can be replaced while the server runs.
     let replaced = AccountConfig { name: ACME.to_owned(), keys: vec![key("bmV3")], database: None };
     let development = AccountConfig::development();
     let rotated = site.service.accounts().rotate(vec![replaced, development]);
@@ -128,7 +128,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
     site.get("Tables").send().refused(403, "AuthenticationFailed", FAILED);
     let ask = || site.ask_path("GET", "/acme/Tables").signed_by(ACME, key("bmV3"));
     ask().send().done(200);
-    // A removed account gets its keys back when it is in the configuration again.
+    // An account that is removed from the configuration loses its keys until it is added again.
     accounts.rotate(vec![AccountConfig::development()]);
     site.get("Tables").send().done(200);
     ask().send().refused(403, "AuthenticationFailed", FAILED);
@@ -138,7 +138,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
 fn f37_shared_key_signs_type_and_checksum() {
     let site = dated();
     let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
-    // A change of the request in transit is detected.
+    // A change of a signed header in transit is detected.
     let signed = |media: &str| site.post("people", body).header("Content-Type", media);
     signed("application/json;odata=nometadata").send().done(201);
     let name = DEVELOPMENT_ACCOUNT;
@@ -146,14 +146,14 @@ fn f37_shared_key_signs_type_and_checksum() {
     let changed = signed("application/json; charset=utf-8")
         .authorized(&format!("SharedKey {name}:{signature}"));
     changed.send().refused(403, "AuthenticationFailed", FAILED);
-    // The lite form does not sign the method; the full form does.
+    // Shared Key Lite does not sign the method; Shared Key does.
     let lite = "MwED/VWpkCBrzCToBe7eWkVhi3BY7VPzThzlcpeWCL0=";
     let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKeyLite {name}:{lite}"));
     ask.send().done(200);
     let full = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
     let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKey {name}:{full}"));
     ask.send().done(403);
-    // A tunnelled request is signed as POST.
+    // A request with `X-HTTP-Method` is signed with the method POST.
     let ask = site.post(&person("r"), "{}").header("X-HTTP-Method", "MERGE");
     ask.send().empty(204);
 }
@@ -163,7 +163,7 @@ fn f37_shared_key_for_the_secondary_address() {
     let site = Site::people();
     let ask = || site.ask_path("GET", "/devstoreaccount1-secondary/people()");
     ask().send().done(200);
-    // For the secondary, clients may also sign the path of the primary.
+    // Requests to the secondary location may also be signed with the path of the primary.
     let query = Parameters::default();
     let mut primary = site.get("people()").request;
     let parts = SignedParts::of("GET", "/devstoreaccount1/people()", &query, &primary);
@@ -196,7 +196,7 @@ fn f37_shared_key_malformed_headers() {
         ask(text).send().refused(403, "AuthenticationFailed", FAILED);
     }
     site.get("Tables").unsigned().send().refused(403, "AuthenticationFailed", FAILED);
-    // The XML form contains the string that should have been signed.
+    // The XML body contains the string that should have been signed.
     let ask = site
         .get("people?comp=acl")
         .unsigned()
@@ -224,7 +224,7 @@ fn f40_development_account() {
     ] {
         ask.send().done(200);
     }
-    // The development account may be served on loopback only.
+    // With its public key, the development account may listen on loopback addresses only.
     let accounts = [AccountConfig::development()];
     for (listen, is_fine) in [
         ("127.0.0.1:10002", true),

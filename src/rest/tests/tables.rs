@@ -1,4 +1,4 @@
-//! Tables: names, listing, reading one, creating, deleting.
+//! Tests operations on tables: names, listing, reading one, creating, deleting.
 
 use super::*;
 
@@ -141,7 +141,7 @@ fn f10_query_tables_with_filters() {
         "InvalidInput",
         "Syntax error at position 12 in 'TableName eq'.",
     );
-    // The name is a table's only property, whatever is selected.
+    // Each item of the list has the table's name and nothing else, whatever `$select` says.
     for select in ["TableName", "*", "Foo", "Foo,TableName", ""] {
         let got = site.get(&format!("Tables?$select={select}")).send().done(200);
         assert_eq!(got.values("TableName").len(), 4, "{select}");
@@ -214,7 +214,7 @@ fn f11_create_table_returns_its_location() {
 fn f11_create_table_that_is_refused() {
     let site = Site::new();
     site.create("People").send().done(201);
-    // The response to a failed request also names the applied preference.
+    // An error response also has `Preference-Applied`.
     let got = site.create("people").prefer("return-no-content").send();
     let got = got.refused(409, "TableAlreadyExists", "The table specified already exists.");
     assert_eq!(got.header("Preference-Applied"), Some("return-no-content"));
@@ -256,15 +256,15 @@ fn f12_delete_table_takes_effect_immediately() {
     site.delete(&person("r")).matching("*").send().refused(404, "TableNotFound", text);
     let text = "The specified resource does not exist.";
     site.delete("Tables('people')").send().refused(404, "ResourceNotFound", text);
-    // The name is free again, and the old rows do not reappear.
+    // The name can be used again, and the new table is empty.
     site.create("people").send().done(201);
     assert_eq!(site.get("people()").send().values("RowKey").len(), 0);
 }
 
 #[test]
 fn the_code_of_a_table_that_is_being_deleted_has_its_status_and_text() {
-    // No request gets this response, because a deleted table is gone immediately. Clients of the
-    // library know the code.
+    // The server never sends this code, because a deleted table disappears immediately. But clients
+    // of the library may know the code, so its status and message are checked.
     let code = crate::error::Code::TableBeingDeleted;
     let fault = crate::rest::protocol::fault::Fault::from(code);
     let site = Site::new();

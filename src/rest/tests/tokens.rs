@@ -1,4 +1,5 @@
-//! Tokens for entities of one table: permitted and refused operations.
+//! Tests tokens (service shared access signatures) for the entities of one table: permitted and
+//! refused operations.
 
 use super::*;
 use crate::rest::protocol::headers::Version;
@@ -28,7 +29,7 @@ fn service(permissions: &str) -> ServiceSas {
     ServiceSas { terms: terms(permissions), table: "people".into(), ..ServiceSas::default() }
 }
 
-/// Returns a token that only names its policy.
+/// Returns a token whose terms are all in the policy `id`.
 fn of_policy(id: &str) -> ServiceSas {
     let terms = Terms { version: Version::known("2019-02-02"), ..Terms::default() };
     ServiceSas { terms, table: "people".into(), policy: some(id), ..ServiceSas::default() }
@@ -38,7 +39,7 @@ fn signed(sas: ServiceSas) -> String {
     sas.sign(DEVELOPMENT_ACCOUNT, &development_key()).token()
 }
 
-/// The operations on entities: name, and required permissions.
+/// The operations on entities, each with the permissions that it requires.
 const OPERATIONS: [(&str, &str); 9] = [
     ("query", "r"),
     ("get", "r"),
@@ -59,7 +60,7 @@ impl Site {
         ask.unsigned().without("x-ms-date").without("x-ms-version")
     }
 
-    /// Carries out one of `OPERATIONS` on the entity with this RowKey.
+    /// Executes one of `OPERATIONS` on the entity with RowKey `rk`.
     fn operate(&self, operation: &str, rk: &str, token: &str) -> Got {
         let path = person(rk);
         let insert = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}-new\"}}");
@@ -103,7 +104,8 @@ fn f38_service_sas_vectors() {
         assert_eq!(got.values("RowKey"), ["r"]);
         assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
     }
-    // The version of this token is older than JSON in the protocol.
+    // The version of this token is older than JSON in the protocol. A request for JSON must
+    // therefore name a newer version itself.
     let old = "tn=people&sv=2012-02-12&se=2030-01-01T00%3A00%3A00Z&sp=r&sig=PMVwKW69AFylIG5R3OJRe3LvVLxHqz61jLlab%2BYtXc8%3D";
     site.with_token("GET", "people()", old).send().fails(415, "JsonFormatNotSupported");
     for version in ["api-version=2019-02-02", "x=1"] {
@@ -230,7 +232,7 @@ fn f38_service_sas_that_was_changed() {
         "AuthenticationFailed",
         FAILED,
     );
-    // A signed `Authorization` header takes precedence over the token, here an invalid one.
+    // A signed `Authorization` header takes precedence, even over an invalid token.
     site.get(&format!("people()?{unsigned}&sig=x")).send().done(200);
 }
 
@@ -306,7 +308,7 @@ fn f38_service_sas_policies() {
     };
     site.set_policy(&access("r", 2030));
     ask().done(200);
-    // The current version of the policy applies.
+    // A change of the policy takes effect for existing tokens.
     site.set_policy(&access("aud", 2030));
     ask().refused(403, "AuthorizationPermissionMismatch", NO_PERMISSION);
     site.set_policy(&access("r", 2024));
@@ -315,13 +317,13 @@ fn f38_service_sas_policies() {
     ask().refused(403, "AuthenticationFailed", FAILED);
     site.set_policy(&access("dr", 2030));
     ask().done(200);
-    // The token must state the fields that the policy omits.
+    // The policy omits the expiry, so the token must contain it.
     site.set_policy(&policy("p1", "<Permission>r</Permission>"));
     ask().refused(403, "AuthenticationFailed", FAILED);
     let mut sas = of_policy("p1");
     sas.terms.expiry = some("2030-01-01");
     site.with_token("GET", "people()", &signed(sas)).send().done(200);
-    // The token must not state the fields that the policy has.
+    // The policy has permissions, so the token must not contain any.
     site.set_policy(&access("r", 2030));
     let mut sas = of_policy("p1");
     sas.terms.permissions = some("r");
@@ -418,7 +420,7 @@ fn f38_service_sas_in_a_batch() {
         "{}",
         got.body
     );
-    // Each operation is checked separately, and all must be permitted.
+    // Each operation of a batch is checked separately. If one is not permitted, the batch fails.
     let bounds =
         KeyBounds { start_partition: some("p"), start_row: some("2"), ..KeyBounds::default() };
     let got = send(ServiceSas { bounds, ..service("a") }, ["2", "1"]);
@@ -448,10 +450,10 @@ fn f38_service_sas_of_old_versions() {
     for version in ["2012-02-12", "2013-08-15", "2015-02-21", "2015-04-05", "2020-12-06"] {
         of(version, "2030-01-01", "r").done(200);
     }
-    // A token without a version is valid for at most an hour.
+    // A token without a version is valid for at most one hour.
     of("", "2024-02-03T05:00:00Z", "r").done(200);
     of("", "2024-02-03T05:06:00Z", "r").refused(403, "AuthenticationFailed", FAILED);
-    // Old versions report a forbidden operation as a missing resource.
+    // For tokens of old versions, a forbidden operation is reported as a missing resource.
     of("2014-02-14", "2030-01-01", "a").fails(404, "ResourceNotFound");
     of("2015-04-05", "2030-01-01", "a").fails(403, "AuthorizationPermissionMismatch");
     let mut sas = service("r");

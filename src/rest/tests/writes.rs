@@ -1,10 +1,10 @@
-//! Writes of entities: inserts, the matrix of conditions, tunnelled methods.
+//! Tests writes of entities: inserts, all combinations of conditions, overridden methods.
 
 use super::*;
 
 const NOT_MET: &str = "The update condition specified in the request was not satisfied.";
 const NOT_FOUND: &str = "The specified resource does not exist.";
-/// An ETag that no entity here has.
+/// An ETag that no entity in these tests has.
 const OTHER: &str = "W/\"datetime'2020-01-01T00%3A00%3A00Z'\"";
 const KEYS: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 
@@ -93,7 +93,7 @@ fn f19_insert_that_is_refused() {
     site.post("people", r#"{"PartitionKey":"p"}"#).send().refused(400, "PropertiesNeedValue", text);
     let text = "The table specified does not exist.";
     site.post("nobody", KEYS).send().refused(404, "TableNotFound", text);
-    // The body is parsed before the table is looked up.
+    // The error in the body is reported, although the table does not exist either.
     site.post("nobody", "{}").send().fails(400, "PropertiesNeedValue");
     let got = site.post("people", KEYS).header("If-None-Match", "*").send();
     got.fails(400, "InvalidInput");
@@ -154,12 +154,12 @@ fn f20_conditions_of_upserts() {
     ] {
         let site = stocked();
         let ask = |rk: &str| site.ask(method, &person(rk)).json("{\"C\":4}");
-        // The response does not show whether the entity was created.
+        // The responses to an update and to an insert by an upsert must not differ.
         let (there, new) = (ask("r").send().empty(204), ask("new").send().empty(204));
         assert_eq!(there.headers.len(), new.headers.len());
         assert_eq!(properties(&site, "r").unwrap(), rest);
         assert_eq!(properties(&site, "new").unwrap(), "\"C\":4");
-        // This version is from before upserts existed.
+        // In a version before upserts, a write must have a condition.
         let got = ask("r").header("x-ms-version", "2009-09-19").send();
         got.fails(400, "MissingRequiredHeader");
     }
@@ -221,7 +221,7 @@ fn f20_conditions_that_are_malformed() {
 #[test]
 fn f20_conditions_and_keys_of_bodies() {
     let site = stocked();
-    // The body may contain keys, but those in the address apply.
+    // The body may contain keys, but they are ignored: the keys in the address apply.
     for body in [
         "{\"C\":4}",
         KEYS,
@@ -263,8 +263,8 @@ fn f21_methods_may_be_tunnelled() {
         let got = ask.header("X-HTTP-Method", tunnelled).send().empty(204);
         assert_eq!(got.header("ETag").is_some(), left.is_some());
         assert_eq!(properties(&site, "r").as_deref(), left, "{tunnelled}");
-        // Without a condition the tunnelled request would be an upsert; with one, the condition is
-        // checked.
+        // Without a condition this request would be an upsert or a refused delete. The condition
+        // must be checked although the method is overridden.
         let ask = site.post(&person("r"), "{}").matching(OTHER).header("X-HTTP-Method", tunnelled);
         let status = if left.is_some() { 412 } else { 404 };
         assert_eq!(ask.send().status, status);

@@ -13,8 +13,8 @@ use crate::sync::check_model;
 
 const ID: FileId = FileId(5);
 
-/// Returns a mapped file of two blocks of equal length, the second of them damaged, and the length
-/// of a block.
+/// Returns a mapped file with two blocks of equal length, and that length. The second block is
+/// damaged.
 fn source() -> (Arc<Source>, u64) {
     let mut bytes = Vec::new();
     for number in [0, 1] {
@@ -57,8 +57,8 @@ fn reads(source: &Source, block_bytes: u64, index: usize) -> bool {
     source.block(Area::Rows, index, start..start + block_bytes, false).is_ok()
 }
 
-/// No reader gets a block that failed its check, even if several read it for the first time at
-/// once.
+/// A block that fails its check must be refused to every reader, even if several threads read it
+/// for the first time at once.
 #[test]
 fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     check_model(|| {
@@ -72,8 +72,8 @@ fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     });
 }
 
-/// Each block is checked once: two threads that set marks in one word at the same time both
-/// succeed.
+/// Two threads set the marks of different blocks in one word at the same time. Both marks must
+/// stay, so that each block is checked only once.
 #[test]
 fn loom_marks_of_neighbours_stay() {
     check_model(|| {

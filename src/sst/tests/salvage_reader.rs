@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Reads a damaged file and returns the number of entries read. Panics if an entry was never
-/// written, or if entries are missing without a reported gap.
+/// Reads a damaged file and returns the number of entries read, or `None` if it cannot be opened.
+/// Panics if an entry was never written, or if entries are missing without a reported gap.
 fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
     let shapes = Shapes::new(1 << 20);
     let mut remains = SalvageReader::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
@@ -38,7 +38,7 @@ fn sample(codec: Codec, block_bytes: usize) -> Written {
     write(random_entries(&mut rng, 400), options(block_bytes, codec))
 }
 
-/// Returns the codecs of this build, with block sizes.
+/// Returns the codecs of this build, each with a block size.
 fn layouts() -> impl Iterator<Item = (Codec, usize)> {
     let all = [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)];
     all.into_iter().filter(|(codec, _)| cfg!(feature = "zstd") || *codec == Codec::None)
@@ -71,8 +71,8 @@ fn trap_24_each_damaged_byte_loses_at_most_one_block() {
     }
 }
 
-/// Without handles each block leads to the next, and after a damaged block a search finds the next
-/// one.
+/// Without handles, the end of each block shows where the next one begins. After a damaged block, a
+/// search must find the next one.
 #[test]
 fn blocks_are_found_without_handles() {
     for (codec, block_bytes) in layouts() {
@@ -87,8 +87,8 @@ fn blocks_are_found_without_handles() {
     }
 }
 
-/// The search ends even if every offset looks like the header of a block that fills the rest. The
-/// blocks before these bytes are still returned.
+/// The search must end even if every offset looks like the header of a block that fills the rest of
+/// the file. The blocks before these bytes must still be returned.
 #[test]
 fn a_search_among_false_block_headers_ends() {
     let written = sample(Codec::None, 512);
@@ -128,7 +128,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
     }
 }
 
-/// If the shapes are lost, the keys, the Seqs, and whether a key had a row are still known.
+/// If the shapes are lost, the entries must still have their keys, Seqs and kinds, but no rows.
 #[test]
 fn rows_without_shapes_are_reported_as_lost() {
     let written = sample(Codec::None, 512);

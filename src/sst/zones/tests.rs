@@ -1,4 +1,4 @@
-//! Tests of zones computed from rows and read from files: limits, damage, and wrong values.
+//! Tests zones that are computed from rows or read from files: limits, damage, and wrong values.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn summary(zones: &ZoneBuilder) -> Vec<u8> {
     out
 }
 
-/// Returns the name, the type and the values per block of every column.
+/// Returns the columns of an encoded zone page as text: name, type, and the values per block.
 fn shown(bytes: &[u8]) -> Vec<String> {
     let set = ZoneSet::parse(bytes).unwrap();
     assert_eq!(set.check(), Ok(()));
@@ -94,8 +94,8 @@ fn blocks_pages_and_the_file() {
     assert_eq!(meta, ZoneMeta { seq_min: Seq(30), seq_max: Seq(70), entries: 5, flags });
 }
 
-/// Adds a page of one block with this row. Returns its number of columns and whether it is
-/// complete.
+/// Adds a page with one block that contains only `row`. Returns the page's number of columns and
+/// whether it is complete.
 fn one_page(zones: &mut ZoneBuilder, row: &Row) -> (usize, bool) {
     assert!(!zones.begin_block(true));
     put(zones, true, 50, row);
@@ -121,8 +121,8 @@ fn trap_40_the_summary_omits_columns_that_a_page_may_lack() {
     let mut zones = ZoneBuilder::default();
     one_page(&mut zones, &numbers(0..20, 1));
     assert_eq!(shown(&summary(&zones)).len(), 20);
-    // In this page N10 to N41 have a column, and N42 to N44 have none. As the page is incomplete,
-    // N00 to N09 might also be in it without a column.
+    // In this page, N10 to N41 have a column, and N42 to N44 have none. As the page is incomplete,
+    // it might also contain N00 to N09 without a column, so the summary must drop these.
     one_page(&mut zones, &numbers(10..45, 2));
     let whole = summary(&zones);
     let set = ZoneSet::parse(&whole).unwrap();
@@ -130,7 +130,8 @@ fn trap_40_the_summary_omits_columns_that_a_page_may_lack() {
     let names: Vec<_> = set.columns().map(|column| column.name.to_vec()).collect();
     assert!(names.contains(&b"N10".to_vec()) && !names.contains(&b"N00".to_vec()));
     assert!(names.len() <= COLUMNS_MAX);
-    // A property that was left out of one page may have a column in a later one.
+    // In a later page, N42 to N44 have columns. The summary must not add them, because it lacks the
+    // values of the earlier page.
     one_page(&mut zones, &numbers(42..45, 3));
     let again = summary(&zones);
     let again = ZoneSet::parse(&again).unwrap();
@@ -256,7 +257,7 @@ fn trap_24_damaged_zones_are_an_error_only_when_they_are_read() {
     }
 }
 
-/// Tests zones with valid checksums and one wrong byte.
+/// Tests zones with a wrong byte but a valid checksum: verification must report them.
 #[test]
 fn trap_40_wrong_zones_are_reported_by_verification() {
     let (fs, meta) = written();
@@ -269,7 +270,7 @@ fn trap_40_wrong_zones_are_reported_by_verification() {
         let len = u32::from_le_bytes(bytes[start + 16..start + 20].try_into().unwrap()) as usize;
         let contents = start + HEADER_BYTES..start + HEADER_BYTES + len;
         let place = BlockPlace { kind: block, file: FileId(9), number: 0 };
-        // The last byte is part of a maximum.
+        // Changes the last byte, which is part of a maximum.
         let mut raw = bytes[contents.clone()].to_vec();
         *raw.last_mut().unwrap() ^= 1;
         let mut sealed = Vec::new();

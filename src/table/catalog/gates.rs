@@ -1,13 +1,13 @@
-//! The gates of tables in the catalog: closing, opening, listing them.
+//! Gates in the catalog: a closed gate blocks operations on a key range (span) of a table.
 //!
-//! | PartitionKey | RowKey                | properties                                                             |
-//! | `gate`       | its id, 16 hex digits | `Id` Int64: the table, `Low` and `High` Binary: the span, `Mode` String |
+//! | PartitionKey | RowKey                       | properties                                                             |
+//! | `gate`       | the gate's id, 16 hex digits | `Id` Int64: the table, `Low` and `High` Binary: the span, `Mode` String |
 //!
 //! Invariants
 //! * an acknowledged gate is durable;
 //! * a table has at most one gate with a given span; dropping a table removes its gates.
 //!
-//! `lsm::gates` has the operations that a gate blocks.
+//! `lsm::gates` defines which operations a gate blocks.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
 use crate::table::entry::TableEntry;
 
-/// The maximum length of an encoded bound, with three bytes for each UTF-16 unit of both keys and a
-/// separator.
+/// The maximum length of an encoded bound in bytes: three bytes for each UTF-16 unit of both keys,
+/// and a separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// A closed gate and its table.
+/// A closed gate, and the table that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct GateEntry {
     pub(crate) table: Arc<TableEntry>,
@@ -35,8 +35,8 @@ pub(crate) struct GateEntry {
 }
 
 impl Catalog {
-    /// Closes a gate on `span`, and replaces one with the same span. On return, all earlier commits
-    /// to the span are published, and no later one can write to it.
+    /// Closes a gate on `span`; replaces a gate with the same span. On return, all earlier commits
+    /// to the span are published, and no later commit can write to it.
     ///
     /// # Errors
     /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and the errors
@@ -68,8 +68,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Opens the gate that was closed with exactly this span, so that the span is no longer
-    /// blocked.
+    /// Opens the gate that was closed with exactly this span, which allows operations there again.
     ///
     /// # Errors
     /// `NotFound` if there is no such gate, and the errors that any write may return.
@@ -99,7 +98,7 @@ impl Catalog {
         gates
     }
 
-    /// Returns the operation that removes the gate's row.
+    /// Returns the operation that deletes the gate's row from the catalog.
     pub(super) fn delete_gate(&self, id: u64) -> Op<'static> {
         self.op(GATES, &row_key(id), Action::Delete)
     }

@@ -1,4 +1,4 @@
-//! Notes: short texts of the database or of a table, such as stored access policies.
+//! Notes: short named texts of the database or of a table, such as stored access policies.
 //!
 //! | PartitionKey | RowKey                                     | properties                                              |
 //! | `note`       | id of the table (or 0), 8 hex digits, `-name` | `Id` Int64: the table; `Text0`, `Text1`, … String: the text |
@@ -21,14 +21,14 @@ use super::rows::{NOTES, NoteKey, damaged};
 use super::{Catalog, Tables};
 
 impl Catalog {
-    /// Returns the operation that removes the note's row.
+    /// Returns the operation that deletes the note's row from the catalog.
     pub(super) fn delete_note(&self, key: &NoteKey) -> Op<'static> {
         self.op(NOTES, &row_key(key), Action::Delete)
     }
 }
 
 impl Tables {
-    /// Returns the notes of a table.
+    /// Returns the keys of the notes of a table.
     pub(super) fn notes_of(&self, table: TableId) -> Vec<NoteKey> {
         self.notes.keys().filter(|(id, _)| *id == table.0).cloned().collect()
     }
@@ -56,12 +56,12 @@ fn row_key((id, name): &NoteKey) -> String {
 
 /// The maximum length of a note's text in bytes, far more than any service setting needs.
 pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
-/// The number of bytes of text per property. A string has at most 32,768 units, and no character
-/// has more units than bytes.
+/// The number of bytes of a note's text that are stored in one property. A String has at most
+/// 32,768 UTF-16 units, and no character has more units than UTF-8 bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 impl Catalog {
-    /// Returns the note `name` of a table, or of the database.
+    /// Returns the note `name` of `table`, or of the database if `table` is `None`.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
@@ -70,8 +70,8 @@ impl Catalog {
         Ok(tables.notes.get(&(tables.owner(table)?, name.to_owned())).cloned())
     }
 
-    /// Sets or removes the note `name` of a table, or of the database. The change is durable on
-    /// return.
+    /// Sets the note `name` of `table`, or of the database if `table` is `None`; removes the note
+    /// if `text` is `None`. The change is durable on return.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and the errors

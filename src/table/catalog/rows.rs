@@ -1,5 +1,5 @@
-//! The rows of the catalog: their PartitionKeys, the rows of tables, and the row with the next
-//! table's id.
+//! Encodes and decodes two kinds of catalog rows: those of tables, and the one with the next
+//! table's id. Also defines the PartitionKeys of all kinds.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ pub(super) const NOTES: &str = "note";
 /// The key of a note: the table's id, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
 
-/// The contents of a catalog row of a table, or of the row with the next table's id. Code without
-/// an open database uses it.
+/// The contents of a catalog row that describes a table, or of the one with the next table's id.
+/// For code that reads or repairs a catalog without opening the database.
 pub(crate) enum CatalogRow<'a> {
     /// A table and its name.
     Table(TableId, &'a str),
@@ -25,8 +25,8 @@ pub(crate) enum CatalogRow<'a> {
 }
 
 impl<'a> CatalogRow<'a> {
-    /// Returns the contents of `row`; `None` for gates, notes, rows of newer builds, and ids that
-    /// no table can have.
+    /// Returns the contents of `row`. `None` for gates, notes, rows of newer builds, and rows with
+    /// an id that no table can have.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {
@@ -37,7 +37,7 @@ impl<'a> CatalogRow<'a> {
         }
     }
 
-    /// Returns the catalog row with these contents.
+    /// Returns the catalog row that has these contents.
     pub(crate) fn entity(&self) -> Entity {
         match self {
             Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),
@@ -46,7 +46,7 @@ impl<'a> CatalogRow<'a> {
     }
 }
 
-/// Returns the row of a table; `ttl` is in seconds.
+/// Returns the catalog row of a table; `ttl` is the time to live of its rows in seconds.
 pub(super) fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) -> Entity {
     let row = Entity::new(TABLES, lower).with("Name", name).with("Id", i64::from(id.0));
     match ttl {

@@ -1,10 +1,11 @@
-//! Tests of decoding damaged and self-describing rows. Other tests use databases.
+//! Tests decoding of damaged rows and of rows that contain their shape. The other tests of decoding
+//! use databases.
 
 use super::*;
 use crate::model::{DateTime, EdmType, RowRef, Seq, ShapeRef, ValueRef};
 
-/// Damages each byte, and cuts the row at each length: decoding returns an error or some value.
-/// Decoding never panics, and agrees with reading by name.
+/// Damages each byte, and cuts the row at each length. Decoding must return an error or some value,
+/// must not panic, and must agree with reading by name.
 #[test]
 fn damage_is_an_error() {
     let shape = Arc::new(Shape::new(vec![
@@ -64,6 +65,6 @@ fn self_describing_rows_share_one_cache_entry() {
         let row = RowView::new(b"key", Seq(1), row);
         assert_eq!(decoder.decode::<(i32,)>(&row).unwrap(), (stock,));
     }
-    // If equal shapes were cached separately, the first would have been evicted.
+    // The first shape must still be cached: only caching equal shapes separately would evict it.
     assert_eq!(decoder.recent.find(|known| Arc::ptr_eq(&known.shape, &first)), Some(0));
 }

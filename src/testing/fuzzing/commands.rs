@@ -1,4 +1,4 @@
-//! Fuzz targets: the commands that read bytes from outside, each on a database in memory.
+//! Fuzz targets for the commands that read external input. Each runs on a database in memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// The options from which the first byte of an input for `csv` or `ndjson` selects.
+/// The import options. The first byte of an input for `csv` or `ndjson` selects one of them.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),
@@ -33,12 +33,12 @@ const fn given_of(
 
 /// The beginning of the response to a failed request.
 const FAILED: &str = "{\"ok\":false,\"error\":";
-/// The maximum length of inputs that are also read a few bytes at a time, which takes quadratic
+/// The maximum length of inputs that are also read a few bytes at a time. Such reads take quadratic
 /// time.
 const SLOWLY_MAX: usize = 1024;
 
-/// Runs requests of `exec`: each line must get one response, and the database must be sound
-/// afterwards.
+/// Runs `exec` with the lines of the input as requests. Each line must get one response, and the
+/// database must be undamaged afterwards.
 pub fn exec(data: &[u8]) {
     let fs = MemFs::new();
     let db = memory(&fs);
@@ -96,15 +96,15 @@ fn import(data: &[u8], load: impl FnOnce(&Table, &[u8], Given<'static>) -> Resul
     check_loaded(&db, &table, loaded, given.mode);
 }
 
-/// Checks that rows do not depend on how many bytes a read returns, and that written rows read
-/// back.
+/// Parses CSV. The rows must not depend on how many bytes a read returns. When written as CSV, they
+/// must read back the same.
 fn check_rows(bytes: &[u8], delimiter: u8) {
     let rows = direct::csv_rows(bytes, delimiter, usize::MAX);
     if bytes.len() <= SLOWLY_MAX {
         assert_eq!(direct::csv_rows(bytes, delimiter, 1 + bytes.len() % 7), rows);
     }
-    // A single empty field is written as an empty line, which is not a row; no export has fewer
-    // than two columns.
+    // A row with one empty field is written as an empty line, which would not be read as a row.
+    // Exports always have at least two columns.
     let whole = rows.into_iter().filter(|(_, problem, fields)| {
         problem.is_none() && !(fields.len() == 1 && fields.iter().all(Vec::is_empty))
     });
@@ -116,8 +116,8 @@ fn check_rows(bytes: &[u8], delimiter: u8) {
     assert!(again.into_iter().map(|(_, _, fields)| fields).eq(fields), "rows read back");
 }
 
-/// Checks that every row was loaded or rejected, and that the table survives export and import as
-/// NDJSON.
+/// Checks that every row was loaded or rejected, and that an export as NDJSON can be imported again
+/// and gives the same table.
 fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) {
     let loaded = loaded.unwrap_or_default();
     assert_eq!(loaded.loaded + loaded.rejected, loaded.rows, "no row is lost");
@@ -142,7 +142,7 @@ pub(crate) fn clock() -> ManualClock {
 pub(crate) fn memory(fs: &MemFs) -> Db {
     let clock = Arc::new(clock());
     let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
-    // Less reserved space means less to read when the database is opened again.
+    // With less reserved space in the log, reopening the database reads less.
     options.log_allocate_bytes = 4 << 10;
     let opened = options.seed(1).clock(clock).fs(Arc::new(fs.clone())).open("memory");
     opened.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))
@@ -160,7 +160,7 @@ fn export(table: &Table) -> Vec<u8> {
     direct::export(table).unwrap_or_else(|error| panic!("an export from memory: {error:?}"))
 }
 
-/// Returns keys and properties as text that distinguishes any two values.
+/// Returns each entity of the table as text. Entities that differ have different texts.
 fn entities(table: &Table) -> Vec<String> {
     let entities = table.scan(KeyRange::all()).into_iter().map(|entity| {
         let entity = entity?;
@@ -171,7 +171,7 @@ fn entities(table: &Table) -> Vec<String> {
     entities.unwrap_or_else(|error| panic!("a scan of memory: {error:?}"))
 }
 
-/// Returns every table by name, as NDJSON.
+/// Returns the names of all tables, each with its contents as NDJSON.
 pub(crate) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     let names = db.tables().unwrap_or_else(|error| panic!("tables: {error:?}"));
     let export = |name: String| {

@@ -1,12 +1,13 @@
-//! Fuzz target: a small stored database with edited files, opened and read in both I/O modes.
+//! Fuzz target: edits the files of a small stored database, then opens and reads it in both I/O
+//! modes.
 //!
-//! The first byte selects the database, and whether the checksums of edited files are corrected;
-//! the rest is a list of edits. The outcome must be the rows after one of the commits, or an error
-//! that names an edited file. If a single file was edited, the rows must be those after all
-//! commits. The exception is the last record of a log whose process was killed: no durable offset
-//! covers it, so it may be a torn tail. Files with corrected checksums may have any contents. They
-//! must cause no panic, no endless loop, and no disproportionate use of memory. The databases are
-//! the same in every run, so that a stored input keeps its meaning as long as the formats do.
+//! The first input byte selects the database, and whether to correct the checksums of edited files.
+//! The rest is a list of edits. The result must be the rows after one of the commits, or an error
+//! that names an edited file. If only one file was edited, all commits must be found. Exception: if
+//! the process was killed, the last record of the log may be a torn tail and get lost. With
+//! corrected checksums any contents are allowed, but no panic, endless loop or excessive use of
+//! memory. The databases are the same in every run, so a stored input keeps its meaning until a
+//! format changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,21 +24,21 @@ use crate::options::{Background, Codec, IoMode, Options};
 use crate::query::KeyRange;
 
 const PATH: &str = "db";
-/// The maximum number of edits; later ones are ignored. A few edits suffice, and more only cost
-/// time.
+/// The maximum number of edits; further edits in the input are ignored. More would only cost time.
 const EDITS_MAX: usize = 16;
 /// The kind of edit that erases a file.
 const ERASE: usize = 4;
 
-/// Entities by table and keys, each with its values and ETag as text.
+/// All entities: from table name, PartitionKey and RowKey to the values and the ETag as text.
 type State = BTreeMap<(String, String, String), String>;
 
-/// A closed database, and its state after each commit.
+/// A stored database that the fuzz target edits, and the state after each of its commits.
 struct Subject {
     fs: MemFs,
     files: Vec<String>,
     states: Vec<State>,
-    /// The newest log and the position of its last record, if no durable offset covers that record.
+    /// The path of the newest log, and the byte range of its last record. `None` if the database
+    /// was closed, because then a durable offset covers every record.
     last_record: Option<(String, Range<usize>)>,
 }
 
@@ -92,7 +93,7 @@ impl Subject {
         Subject { fs, files, states, last_record }
     }
 
-    /// Applies the next edit of the input; `None` at the end.
+    /// Applies the next edit of the input. Returns `None` at the end of the input.
     fn edit(&self, edited: &MemFs, input: &mut Input<'_>) -> Option<()> {
         let head = usize::from(input.byte()?);
         let offset = usize::from(input.byte()?) | usize::from(input.byte()?) << 8;
@@ -126,7 +127,7 @@ impl Subject {
             _ => bytes = other(input.byte()?),
         }
         let done = match there {
-            // An erased file has no bytes to edit.
+            // The file was erased by an earlier edit.
             Err(_) => Ok(()),
             Ok(_) if kind == ERASE => edited.erase(path),
             Ok(_) => edited.write(path, &bytes),
@@ -135,18 +136,18 @@ impl Subject {
         Some(())
     }
 
-    /// Returns the names of the files that changed.
+    /// Returns the names of the files that the edits changed.
     fn changed(&self, edited: &MemFs) -> BTreeSet<&str> {
         let differs = |path: &&String| edited.read(path).ok() != self.fs.read(path).ok();
         self.files.iter().filter(differs).map(|path| name(path)).collect()
     }
 
-    /// Inspects the edited files one by one, which must succeed for any contents.
+    /// Inspects each changed file. This must not panic, whatever the contents.
     fn look_into(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         let is_changed = |path: &&String| changed.contains(name(path));
         for path in self.files.iter().filter(is_changed) {
             for (block, row) in [(None, None), (Some(0), Some(0))] {
-                // An erased file causes an I/O error.
+                // The result is ignored: an erased file, for example, causes an I/O error.
                 drop(inspect(edited, path, InspectOptions { block, row }, |part| {
                     assert!(part.to_string().len() < 64 << 10, "a line a person can read");
                     Ok(())
@@ -155,7 +156,7 @@ impl Subject {
         }
     }
 
-    /// Whether the last record of the newest log is unchanged or covered by a durable offset.
+    /// Whether the last record of the newest log is unchanged, or protected by a durable offset.
     fn is_vouched_for(&self, edited: &MemFs) -> bool {
         self.last_record.as_ref().is_none_or(|(log, at)| {
             let (was, is) = (self.fs.read(log), edited.read(log).unwrap_or_default());
@@ -164,8 +165,8 @@ impl Subject {
     }
 
     fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
-        // All commits must be found unless several files were edited, which can agree on an older
-        // state, or the last record was edited and no durable offset covers it.
+        // All commits must be found, with two exceptions. If several files were edited, they may
+        // agree on an older state. The last record may get lost if no durable offset covers it.
         let all = changed.is_empty() || changed.len() == 1 && self.is_vouched_for(fs);
         let named = |error: Error| assert!(names(&error, changed), "{changed:?}: {error:?}");
         let found = open(fs, mode, Codec::None).and_then(|db| Ok((read(&db)?, db)));
@@ -191,7 +192,8 @@ impl Subject {
         }
     }
 
-    /// Corrects the checksums of the changed files, then reads and merges their contents.
+    /// Corrects the checksums of the changed files. Then opens the database, and reads and compacts
+    /// its contents.
     fn believe(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         for path in self.files.iter().filter(|path| changed.contains(name(path))) {
             let Ok(mut bytes) = edited.read(path) else { continue };
@@ -204,8 +206,8 @@ impl Subject {
             let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
             for name in db.tables().unwrap_or_default() {
                 let Ok(table) = db.table(&name) else { continue };
-                // An iterator that failed returns the error forever, so a loop that ignored errors
-                // would not end.
+                // A failed iterator returns the error forever, so a loop that ignored errors would
+                // not end.
                 let _rows =
                     table.scan(KeyRange::all()).into_iter().take_while(Result::is_ok).count();
                 for (_, pk, rk) in &keys {
@@ -218,7 +220,7 @@ impl Subject {
         }
     }
 
-    /// Checks that a point read of every key ever written returns the same as the scan.
+    /// Checks that a get of every key that was ever written returns the same as the scan.
     fn check_points(&self, db: &Db, state: &State) -> Result<()> {
         let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
         let there = db.tables()?;
@@ -231,8 +233,8 @@ impl Subject {
     }
 }
 
-/// Reads the database as another process would, without changing anything. Checks the order of the
-/// change feed, and returns all rows unless there is an error.
+/// Opens the database read-only, as another process would. Checks the order of the change feed, and
+/// returns all rows, or `None` after an error.
 fn look_beside(fs: &MemFs) -> Option<State> {
     let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
     let db = options.open_read_only(PATH).ok()?;
@@ -246,8 +248,8 @@ fn look_beside(fs: &MemFs) -> Option<State> {
     read(&db).ok()
 }
 
-/// Checks that a database that opened without error accepts writes and keeps them when it is
-/// reopened.
+/// Checks that a database that was opened without error accepts writes, and still has them after it
+/// is reopened.
 fn go_on(fs: &MemFs, db: Db, mut state: State) {
     let gone_on = (|| {
         let table = db.table_or_create("Later")?;
@@ -269,8 +271,8 @@ fn go_on(fs: &MemFs, db: Db, mut state: State) {
 }
 
 /// Whether the error reports damage, a newer format, or a missing file, and names an edited file.
-/// If CURRENT was edited, the error may name the directory instead. If the manifest was edited and
-/// lost its last edits, it may name a removed file, and the error may name that file.
+/// Two other names are allowed. If CURRENT was edited, the error may name the directory. If the
+/// manifest lost its last edits, the error may name a removed file that the manifest still lists.
 fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
     let text = error.chain();
     let current = changed.contains("CURRENT") && text.contains(PATH);
@@ -296,7 +298,7 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// Makes the commits that all subjects have in common; they are few, so that opening is fast. Calls
+/// Makes the same commits in each of the databases. They are few, so that opening is fast. Calls
 /// `committed` with the database after each commit.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;
@@ -327,8 +329,8 @@ fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     committed(db)
 }
 
-/// Returns an entity with properties of several types: a number, a text, and two more types that
-/// alternate between rows.
+/// Returns an entity with a number, a text, and two more properties whose types differ between rows
+/// with an even and an odd `i`.
 fn entity(pk: &str, i: usize) -> Entity {
     let number = i as i32;
     let entity = Entity::new(pk, format!("r{i:02}")).with("Number", number);
@@ -360,13 +362,13 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Overwrites bytes, and extends the file as far as needed.
+/// Overwrites the bytes at `at` with `with`, and extends the file if necessary.
 fn put(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
     let kept = bytes.len().min(at + with.len());
     bytes.splice(at..kept, with.iter().copied());
 }
 
-/// Reads edits from the bytes of an input.
+/// The rest of an input, from which the edits are read.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -376,7 +378,7 @@ impl Input<'_> {
         Some(*first)
     }
 
-    /// Reads a length, at most 63, and returns as many bytes.
+    /// Reads a length of at most 63, and then that number of bytes.
     fn bytes(&mut self) -> Option<Vec<u8>> {
         let len = usize::from(self.byte()? % 64).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);

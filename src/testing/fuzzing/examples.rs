@@ -1,4 +1,4 @@
-//! The hex examples of FORMAT.md: each is decoded, and must be encoded to the same bytes.
+//! Checks the hex examples of FORMAT.md: each must decode, and encode to the same bytes again.
 
 use super::files::{rebuild, rebuild_zones, separators};
 use super::logs::{put_again, sealed};
@@ -25,16 +25,16 @@ use crate::format::stats::SstStats;
 use crate::format::wal::{Close, DurableUpTo, Open, WalRecord};
 use crate::format::zones::{ZoneSet, ZoneSummary};
 
-/// The SST of the examples.
+/// The id of the table file in the examples.
 const SST: FileId = FileId(0x1122_3344_5566_7788);
-/// The WAL of the examples, and the position of the example record.
+/// The id of the write-ahead log in the examples, and the position of the example record.
 const WAL: FileId = FileId(0x0807_0605_0403_0201);
 const RECORD_AT: Position = Position { file: FileNumber(3), offset: 64 };
 
-/// Decodes an example of the structure `name` and encodes it again.
+/// Decodes `bytes`, an example of the structure `name`, and encodes the result.
 ///
 /// # Errors
-/// The decoder's error, or that there is no such structure.
+/// The decoder's error, or that no structure has this name.
 pub fn round_trip(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     match name {
@@ -103,8 +103,8 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             builder.finish(out);
         }
         "block-handles" => {
-            // The example has two row blocks and one index page. The decoder needs the bounds of
-            // both sections, which the handles in the example contain.
+            // The example has two row blocks and one index page. The decoder needs the byte ranges
+            // of both sections, which the handles in the example contain.
             let offset = |i: usize| Cursor::new("offset", bytes.get(16 + 8 * i..)?).u64().ok();
             let span = |from, to| Some(offset(from)?..offset(to)?);
             let (rows, pages) = (span(0, 2), span(3, 5));
@@ -114,7 +114,7 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         "shapes-section" => shapes(bytes, out)?,
         "zones" => *out = zones(bytes)?,
         "zone-summary" => {
-            // The example has one page. The bounds of its section are in the summary itself.
+            // The example has one page. The summary itself contains the byte range of the section.
             let offset = |at: usize| Cursor::new("offset", bytes.get(at..)?).u64().ok();
             let pages = offset(8).zip(offset(16)).map(|(start, end)| start..end);
             let summary = ZoneSummary::decode(bytes, 1, pages.ok_or("short")?).map_err(text)?;
@@ -140,10 +140,11 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes and encodes a row, which is self-describing or has the shape of the first example.
+/// Decodes and encodes a row. It either contains its shape, or has the shape of the document's
+/// first example.
 fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    // The shape of Coated Boolean, Name String, Price Double, Stock Int32 has number 0 in the
-    // document.
+    // In the document, shape 0 has the properties Coated Boolean, Name String, Price Double and
+    // Stock Int32.
     let known = b"\x04\x03\x06Coated\x01\x04Name\x06\x05Price\x04\x05Stock";
     let (shape, _) = split_shape(known).ok_or("the document's shape")?;
     let number = row_shape_number(bytes).map_err(text)?;
@@ -175,8 +176,8 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// Rebuilds a line of the hash index from its entries. The tags serve as hashes, which are so small
-/// that all entries belong to line 0. The tag of an entry has `width` bytes.
+/// Rebuilds a line of the hash index from its entries, whose tags have `width` bytes. Each tag
+/// serves as the entry's hash; such small hashes all belong to line 0.
 fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);
@@ -186,7 +187,7 @@ fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Resul
     let mut page = vec![0; place.offset];
     page.extend_from_slice(bytes);
     let line = layout.line(&page, place).map_err(text)?;
-    // The tag is the only part of an entry that depends on its hash.
+    // Of an entry, only the tag depends on the hash.
     let tag = |i: usize| {
         let tag = bytes.get(width * i..width * (i + 1)).unwrap_or_default();
         tag.iter().rev().fold(0, |hash, byte| hash << 8 | u64::from(*byte))

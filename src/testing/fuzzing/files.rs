@@ -1,4 +1,4 @@
-//! Fuzz targets: the structures of an SST.
+//! Fuzz targets for the structures of table files (SST).
 
 use super::forge::{le_u64, sum_header, sum_tail};
 use super::made::made;
@@ -17,8 +17,8 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Tests frames of blocks: opens the input as a frame, with and without comparing its checksum, and
-/// frames the input in every way and opens the result.
+/// Tests the frame of a block: its header and checksum. Opens the input as a framed block, with and
+/// without comparing the checksum. Then frames the input in every way, and opens the results.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -45,7 +45,7 @@ pub fn block(data: &[u8]) {
     }
 }
 
-/// Tests blocks of rows.
+/// Tests the decoder and encoder of row blocks.
 pub fn row_block(data: &[u8]) {
     let Ok(block) = RowBlock::parse(data) else { return };
     for slot in 0..block.len() {
@@ -59,8 +59,8 @@ pub fn row_block(data: &[u8]) {
     }
 }
 
-/// Checks that a block made from the same entries is not longer. It may be shorter, because the
-/// input may have encoded a length with more bytes than needed.
+/// Builds a block from the entries of `block` and checks that it is not longer. It may be shorter,
+/// because the input may encode a length with more bytes than necessary.
 fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     let rebuilt = rebuild(block).unwrap_or_else(|error| panic!("a checked block: {error}"));
     let again =
@@ -70,7 +70,7 @@ fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     assert!(rebuilt.len() <= len);
 }
 
-/// Builds a new block from the entries of a checked one.
+/// Builds a new block from the entries of a valid one.
 pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut builder = RowBlockBuilder::default();
     for slot in 0..block.len() {
@@ -82,8 +82,8 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(made(|out| builder.finish(out)))
 }
 
-/// Tests the hash index in each form: the input as a page, and an index of the hashes that the
-/// input contains.
+/// Tests the hash index in each of its forms. Reads the input as a page, and then as a list of
+/// hashes, from which it builds an index.
 pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
     let mut page = data.to_vec();
@@ -109,7 +109,7 @@ fn read_line(page: &[u8], layout: HashLayout, line: u64, hash: u64) {
     let _more = line.goes_on(hash);
 }
 
-/// Checks that every entry is found by its hash alone.
+/// Builds an index of `hashes` and checks that each entry is found by its hash.
 fn find_all(form: Form, hashes: &[u64]) {
     let entries = hashes.iter().zip(0u32..).map(|(hash, location)| (*hash, location));
     let pages = index::encode_pages(FILE, form, hashes.len(), entries);
@@ -142,7 +142,7 @@ fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
     false
 }
 
-/// Tests pages of the sparse index, and the handles of blocks and pages.
+/// Tests pages of the sparse index, and the handles (positions) of blocks and pages.
 pub fn sparse_index(data: &[u8]) {
     if let Ok(page) = SparsePage::parse(data) {
         for key in [&b""[..], data, b"\xff\xff"] {
@@ -160,7 +160,7 @@ pub fn sparse_index(data: &[u8]) {
     }
 }
 
-/// Checks that a rebuilt page has the same separators; its prefix may differ.
+/// Checks that a page rebuilt from the separators has the same separators. Its prefix may differ.
 fn rebuild_page(page: &SparsePage<'_>) {
     let Ok(keys) = separators(page) else { panic!("a checked page has its separators") };
     let mut builder = SparseBuilder::default();
@@ -174,7 +174,8 @@ pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeEr
     (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
-/// Tests header, directory and tail of an SST: the input as it is, and with corrected checksums.
+/// Tests header, directory and tail of a table file, with the input's checksums and with corrected
+/// ones.
 pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
     if let Some(header) = data.get(..ends::HEADER_BYTES) {
@@ -192,14 +193,14 @@ pub fn sst(data: &[u8]) {
     check_footer(&summed);
 }
 
-/// Checks that an accepted directory and tail, when encoded again, decode to the same sections.
+/// Checks that a valid directory and tail, encoded again, decode to the same sections.
 fn check_footer(data: &[u8]) {
     let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let (directory, tail) = data.split_at(at);
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
-    // The directory may be shorter when encoded again. More bytes then precede it, because the file
-    // keeps its length.
+    // The directory may become shorter when it is encoded again. The file's length is part of the
+    // tail and must not change, so the bytes before the directory become more.
     let mut encoded = Vec::new();
     let len = encode_footer(tail.file, &sections, 0, &mut encoded);
     let Some(before) = tail.file_bytes.checked_sub(len) else { return };
@@ -210,20 +211,21 @@ fn check_footer(data: &[u8]) {
     assert!(matches!(again, Ok((_, Ok(again))) if again == sections), "a footer of ours");
 }
 
-/// Tests statistics of an SST.
+/// Tests the statistics section of a table file.
 pub fn stats(data: &[u8]) {
     let Ok(stats) = SstStats::decode(data) else { return };
     assert_eq!(SstStats::decode(&made(|out| stats.encode(out))), Ok(stats));
 }
 
-/// Tests the manifest's entry of an SST.
+/// Tests the entry that describes a table file in the manifest.
 pub fn file_meta(data: &[u8]) {
     let Ok(meta) = FileMeta::decode(data) else { return };
     let _newer = meta.not_understood();
     assert_eq!(FileMeta::decode(&made(|out| meta.encode(out))), Ok(meta));
 }
 
-/// Tests zones: the input as a set, and as a summary. A sound set must encode to the same bytes.
+/// Tests zones: reads the input as a set of zones and as a zone summary. A valid set must encode to
+/// the same bytes.
 pub fn zones(data: &[u8]) {
     let len = data.len() as u64;
     for blocks in [1, 64, 65] {
@@ -241,7 +243,7 @@ pub fn zones(data: &[u8]) {
     }
 }
 
-/// Builds a new set from the parts of a checked one.
+/// Builds a new set of zones from the parts of a valid one.
 pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
     let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
     let columns = set.columns().map(|column| {

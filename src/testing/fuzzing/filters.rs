@@ -1,10 +1,11 @@
-//! Fuzz target: the whole filter language.
+//! Fuzz target for the filter language.
 
 use crate::model::Entity;
 use crate::query::Filter;
 
-/// Tests a filter's text. An accepted filter must print as text that parses to the same filter, and
-/// an entity must match either the filter or its negation. A refusal must have one of two codes.
+/// Parses the input as a filter. An accepted filter must print as text that parses to the same
+/// filter, and an entity must match either the filter or its negation, but not both. A refused
+/// filter must result in one of two error codes.
 pub fn filter_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let filter: Filter = match text.parse() {

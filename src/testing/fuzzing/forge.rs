@@ -1,7 +1,8 @@
-//! Corrects the checksums of edited files, so that edits of a directory reach the code after the
-//! checks.
+//! Corrects the checksums of files that the fuzz target `directory` has edited, so that the edits
+//! reach the code after the checks.
 //!
-//! Checksums of whole sections of an SST are not corrected; only a verification compares them.
+//! Checksums of whole sections of a table file are not corrected, because only a verification
+//! compares them.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, section};
 /// The block kind of a hash index page, which is part of the page's checksum.
 const PAGE_KIND: u8 = 6;
 
-/// Corrects the checksums of the file `name`, as far as its structures are recognizable.
+/// Corrects all checksums in the file `name` whose structures are still recognizable.
 pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     match FileName::parse(name) {
         Some(FileName::Current) => sum(bytes, 12, CURRENT_BYTES),
@@ -27,7 +28,8 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Stores at `at` the checksum of the first `len` bytes, except the bytes of the checksum itself.
+/// Computes the checksum of the first `len` bytes, without the four bytes at `at`, and stores it
+/// there.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
@@ -35,7 +37,8 @@ pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     }
 }
 
-/// Sets the checksums of the record at `offset`, which consists of `header` and `stored`.
+/// Sets the checksums of the record at `offset`, which consists of `header` and its stored payload
+/// `stored`.
 pub(super) fn seal_record(
     header: &mut [u8; RECORD_HEADER_BYTES],
     stored: &[u8],
@@ -59,7 +62,7 @@ fn forge_log(bytes: &mut [u8]) {
     }
 }
 
-/// Returns the positions of the records of a log, from their lengths alone.
+/// Returns the byte ranges of the records of a log. Uses only their lengths, not their checksums.
 pub(super) fn records(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut records = Vec::new();
     let mut start = LOG_HEADER_BYTES;
@@ -93,7 +96,7 @@ fn forge_sst(bytes: &mut [u8]) {
     }
 }
 
-/// Sets the checksum of the header at the start of the bytes.
+/// Sets the checksum of the file header at the start of `bytes`.
 pub(super) fn sum_header(bytes: &mut [u8]) {
     if let Some(header) = bytes.get_mut(..HEADER_BYTES) {
         let sum = Checksum::new().bytes(&header[..24]).bytes(&header[28..]).finish();
@@ -101,8 +104,8 @@ pub(super) fn sum_header(bytes: &mut [u8]) {
     }
 }
 
-/// Sets the checksum of the tail at the end of the bytes; the directory is everything before the
-/// tail.
+/// Sets the checksum of the tail at the end of `bytes`. All bytes before the tail are the
+/// directory.
 pub(super) fn sum_tail(bytes: &mut [u8]) {
     let Some(at) = bytes.len().checked_sub(TAIL_BYTES) else { return };
     let (directory, tail) = bytes.split_at_mut(at);
@@ -111,15 +114,15 @@ pub(super) fn sum_tail(bytes: &mut [u8]) {
     tail[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Sets the checksums of adjacent blocks, up to the first implausible one.
+/// Sets the checksums of consecutive blocks, up to the first implausible block header.
 fn forge_blocks(mut section: &mut [u8], file: FileId) {
     for number in 0.. {
         let Some((header, rest)) = section.split_first_chunk_mut::<BLOCK_HEADER_BYTES>() else {
             return;
         };
         let len = le_u32(header, 16) as usize;
-        // If a block has the padding flag, zeros after it are its padding, because no block begins
-        // with a zero.
+        // If a block has the padding flag, the zeros after it are its padding: the next block
+        // cannot begin with a zero.
         let behind = rest.get(len..).unwrap_or_default().iter().take_while(|byte| **byte == 0);
         let padding = if header[2] & 1 != 0 { behind.count() } else { 0 };
         let Some((stored, rest)) = rest.split_at_mut_checked(len.saturating_add(padding)) else {

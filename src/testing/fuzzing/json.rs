@@ -1,11 +1,11 @@
-//! Fuzz targets: requests and entities as JSON.
+//! Fuzz target for requests and entities in JSON.
 
 use super::made::made;
 use crate::json::exec::read_request;
 use crate::json::odata::{Metadata, put_entity, read_entity};
 
-/// Tests one line of `exec`, and an entity. An accepted entity must be written so that it reads
-/// back equal.
+/// Parses the input as one line of `exec` and as an entity. An accepted entity, written as JSON,
+/// must read back equal.
 pub fn json(data: &[u8]) {
     drop(read_request(data));
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,4 +1,5 @@
-//! Fuzz targets: the structures of record files, of the manifest, CURRENT, and backups.
+//! Fuzz targets for the structures of record files (write-ahead log and manifest), of CURRENT, and
+//! of backups.
 
 use super::forge::{seal_record, sum};
 use super::made::made;
@@ -20,8 +21,8 @@ use crate::model::Seq;
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
-/// Tests headers of record files and of records: the input as it is, with corrected checksums, and
-/// as the payload of a new record.
+/// Tests the headers of record files and of records. Reads the input unchanged, and with corrected
+/// checksums. Also writes it as the payload of a new record.
 pub fn record(data: &[u8]) {
     check_log_header(data);
     check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
@@ -41,7 +42,7 @@ fn check_log_header(data: &[u8]) {
     }
 }
 
-/// Checks that an accepted record can be framed again and then reads back the same.
+/// Checks that the payload of a valid record, written as a new record, reads back the same.
 fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     let Ok(header) = frame::decode_header(header, AT, FILE) else { return };
     let Ok(payload) = header.payload(stored) else { return };
@@ -56,7 +57,8 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert_eq!(read, payload);
 }
 
-/// Returns the record of a payload at a position of a file; `None` if the payload is too long.
+/// Returns a record with `payload`, with checksums for the position `at` in the file `file`. `None`
+/// if the payload is too long.
 pub(super) fn sealed(
     (at, file): (Position, FileId),
     kind: RecordKind,
@@ -72,7 +74,7 @@ pub(super) fn sealed(
     Some(record)
 }
 
-/// Writes a record with this payload, reads it back, and returns the header and payload read.
+/// Writes a record with `payload` and reads it back. Returns the header and the payload read.
 fn framed(
     kind: RecordKind,
     seq: Seq,
@@ -90,14 +92,14 @@ fn framed(
     }
 }
 
-/// Returns the data with the checksum at `at` set to that of its first `len` bytes.
+/// Returns `data` with the checksum of its first `len` bytes stored at `at`.
 fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
     let mut data = data.to_vec();
     sum(&mut data, at, len);
     data
 }
 
-/// Checks that a framed record is read back at its position, and at no other.
+/// Checks that a record with `payload` can be read at its position, and at no other.
 fn check_sealed(payload: &[u8]) {
     let Some(record) = sealed((AT, FILE), RecordKind::Group, Seq(1), payload, AT) else { return };
     let Some((header, stored)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -110,7 +112,7 @@ fn check_sealed(payload: &[u8]) {
     assert!(frame::decode_header(header, AT, FileId(1)).is_err(), "another file's");
 }
 
-/// Tests payloads of a WAL, of every kind.
+/// Tests the payloads of all kinds of records in a write-ahead log.
 pub fn wal(data: &[u8]) {
     if let Ok(open) = Open::decode(data) {
         assert_eq!(Open::decode(&made(|out| open.encode(out))), Ok(open));
@@ -140,7 +142,7 @@ fn check_group(kind: RecordKind, data: &[u8]) {
     }
 }
 
-/// Encodes a decoded group again.
+/// Encodes a decoded group of mutations again.
 pub(super) fn put_again(group: &Group<'_>, out: &mut Vec<u8>) {
     let shapes: Vec<_> = group.shapes().collect();
     let entries: Vec<_> = group.entries().collect();
@@ -157,7 +159,7 @@ pub fn edit(data: &[u8]) {
     assert_eq!(VersionEdit::decode(&made(|out| edit.encode(out))), Ok(edit));
 }
 
-/// Tests CURRENT: the input as it is, and with a corrected checksum.
+/// Tests the file CURRENT: reads the input unchanged, and with a corrected checksum.
 pub fn current(data: &[u8]) {
     for data in [data, &summed(data, 12, CURRENT_BYTES)] {
         if let Ok(current) = Current::decode(data) {
@@ -166,7 +168,8 @@ pub fn current(data: &[u8]) {
     }
 }
 
-/// Tests generations of backups: the input as it is, and with corrected length and checksum.
+/// Tests the generation files of backups: reads the input unchanged, and with corrected length and
+/// checksum.
 pub fn generation(data: &[u8]) {
     check_generation(data);
     let mut data = data.to_vec();
@@ -186,7 +189,7 @@ fn check_generation(data: &[u8]) {
     assert_eq!(Generation::decode(&generation.encode()), Ok(generation));
 }
 
-/// Tests spans of keys.
+/// Tests spans (key ranges).
 pub fn span(data: &[u8]) {
     let Ok(span) = Span::decode(&mut Cursor::new("span", data)) else { return };
     let _text = span.to_string();
@@ -195,7 +198,7 @@ pub fn span(data: &[u8]) {
     assert_eq!(Span::decode(&mut Cursor::new("span", &encoded)), Ok(span));
 }
 
-/// Tests tagged fields in any order.
+/// Tests tagged fields, which may be in any order here.
 pub fn field(data: &[u8]) {
     let mut cursor = Cursor::new("fields", data);
     while let Ok(Some(field)) = next_field(&mut cursor) {
@@ -213,7 +216,7 @@ pub fn field(data: &[u8]) {
     }
 }
 
-/// Tests tagged fields in ascending order.
+/// Tests a set of tagged fields, which must be in ascending order.
 pub fn field_set(data: &[u8]) {
     let Ok(fields) = FieldSet::<8>::decode("fields", data) else { return };
     let _newer = not_understood(fields.unknown);

@@ -2,7 +2,7 @@
 
 use crate::rest::protocol::fault::{Fault, Known};
 
-/// Appends `text`, with everything but letters, digits and `-_.~` escaped.
+/// Appends `text`, percent-encoding all bytes except ASCII letters, digits and `-_.~`.
 pub(crate) fn put_encoded(out: &mut String, text: &str) {
     if text.bytes().all(is_plain) {
         return out.push_str(text);
@@ -21,7 +21,7 @@ pub(super) fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Resolves escapes such as `%41`, and in a query string `+`, which means a space.
+/// Decodes escapes such as `%41`. In a query string, `+` is decoded as a space.
 pub(super) fn decode(text: &str, is_query: bool) -> Result<String, Fault> {
     let has_escapes = text.contains('%') || is_query && text.contains('+');
     if !has_escapes {

@@ -1,4 +1,5 @@
-//! The query string: options, continuations, and the fields of shared access signatures.
+//! Parses and writes query strings: query options, continuation tokens, and the fields of shared
+//! access signatures.
 //!
 //! Invariant: a known parameter is stored once, and unknown ones are dropped.
 
@@ -14,11 +15,11 @@ pub(crate) struct Parameters {
     given: Vec<(Parameter, String)>,
 }
 
-/// The most names in a `$select`.
+/// The maximum number of names in a `$select`.
 const SELECT_MAX: usize = 255;
-/// The most entities of a page.
+/// The maximum number of entities in a page, and thus the maximum of `$top`.
 const TOP_MAX: usize = 1_000;
-/// The longest time of an operation, in seconds.
+/// The maximum of the parameter `timeout`, in seconds.
 const TIMEOUT_MAX: u64 = 30;
 
 macro_rules! names {
@@ -105,7 +106,7 @@ impl Parameters {
         self.get(Parameter::Filter).filter(|filter| !filter.trim().is_empty())
     }
 
-    /// Returns the names that `$select` lists; `None` means all.
+    /// Returns the names in `$select`; `None` if it is absent, which selects all properties.
     pub(crate) fn select(&self) -> Result<Option<Vec<String>>, Fault> {
         let Some(select) = self.get(Parameter::Select).filter(|select| !select.trim().is_empty())
         else {
@@ -118,7 +119,7 @@ impl Parameters {
         if names.contains(&"*") {
             return Ok(None);
         }
-        // Deduplicated once for the query, not for each entity.
+        // Repeated names are removed here, once for the query, rather than for each entity.
         let mut met = HashSet::new();
         let names = names.into_iter().filter(|name| met.insert(*name));
         Ok(Some(names.map(str::to_owned).collect()))
@@ -132,11 +133,11 @@ impl Parameters {
         top.map(Some).ok_or_else(|| Code::InvalidInput.into())
     }
 
-    /// Returns `timeout` in seconds, at most 30, which is also the default.
+    /// Returns the parameter `timeout` in seconds. The maximum, 30, is also the default.
     pub(crate) fn timeout(&self) -> Result<u64, Fault> {
         let Some(text) = self.get(Parameter::Timeout) else { return Ok(TIMEOUT_MAX) };
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // A number with too many digits is also above the maximum.
+        // A number too long to parse counts as the maximum.
         match text.parse().unwrap_or(TIMEOUT_MAX) {
             seconds @ 1.. if is_number => Ok(seconds.min(TIMEOUT_MAX)),
             _ => Err(Fault::parameter("timeout", text, "Not a number of seconds above 0.")),

@@ -1,4 +1,5 @@
-//! Tests a recorded batch, every accepted deviation of real clients from it, and malformed batches.
+//! Tests the parser of batches: a recorded batch, the deviations from it that real clients send,
+//! and malformed batches.
 
 use super::*;
 use crate::error::Code;
@@ -11,7 +12,7 @@ use crate::rng::Rng;
 
 const OUTER: &str = "multipart/mixed; boundary=batch_B";
 
-/// Returns the request of the service's reference, with lines that end with CR LF.
+/// Returns the example request from the service's reference documentation, with CR LF line ends.
 fn recorded() -> String {
     let text = r#"--batch_B
 Content-Type: multipart/mixed; boundary=changeset_C
@@ -46,7 +47,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     }
 }
 
-/// Asserts that `text` means the same as the recorded request.
+/// Asserts that `text` parses to the same parts as the recorded request.
 #[track_caller]
 fn same(text: &str) {
     let recorded = recorded();
@@ -239,7 +240,7 @@ fn any_text_is_read_or_refused() {
             let (from, to) = (rng.below(lines.len() as u64), rng.below(lines.len() as u64));
             shuffled[to as usize] = lines[from as usize];
         }
-        // A batch that is accepted is within the limits.
+        // A shuffled batch may be accepted, but only with 1 to 100 operations.
         if let Ok(Envelope::Changeset(parts)) = read(shuffled.concat().as_bytes(), OUTER) {
             assert!((1..=100).contains(&parts.len()));
         }

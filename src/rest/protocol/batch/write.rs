@@ -6,17 +6,17 @@ use crate::model::ETag;
 use crate::rest::protocol::fault::{Fault, Occasion};
 use crate::rest::protocol::headers::{Level, Preference};
 
-/// The ids in the boundaries of a response; a server uses GUIDs.
+/// The ids in the boundaries of a response. The server generates GUIDs for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boundaries {
     pub(crate) batch: String,
     pub(crate) changeset: String,
 }
 
-/// The result of an operation of a changeset that took effect.
+/// The result of one operation in a changeset that was committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply<'a> {
-    /// An insert. The response has the entity as JSON, unless the client declined it.
+    /// An insert. The response contains the entity as JSON, unless the client asked not to get it.
     Inserted {
         location: &'a str,
         etag: ETag,
@@ -37,13 +37,13 @@ impl Boundaries {
     }
 }
 
-/// The body of a response that is being written: each operation's `Content-ID` and result.
+/// Writes the body of the response to a changeset: the `Content-ID` and result of each operation.
 pub(crate) struct Changeset<'o, 'b> {
     out: &'o mut Vec<u8>,
     boundaries: &'b Boundaries,
-    /// The headers at the start of each operation.
+    /// The delimiter and part headers that precede each operation's response.
     part: Vec<u8>,
-    /// The ETag written last and its text: operations that took effect together have the same ETag.
+    /// The last ETag and its text, cached because all operations of a changeset have the same ETag.
     etag: Option<(ETag, String)>,
 }
 
@@ -82,7 +82,7 @@ impl<'o, 'b> Changeset<'o, 'b> {
     }
 }
 
-/// Appends the body of a response to a changeset that took no effect.
+/// Appends the response body for a changeset that failed; none of its operations took effect.
 pub(crate) fn put_failure(
     out: &mut Vec<u8>,
     boundaries: &Boundaries,
@@ -96,7 +96,7 @@ pub(crate) fn put_failure(
     changeset.end();
 }
 
-/// Appends the body of a response to a read that found its entity.
+/// Appends the response body for a batch with one read that found its entity.
 pub(crate) fn put_found(
     out: &mut Vec<u8>,
     boundaries: &Boundaries,
@@ -115,7 +115,7 @@ pub(crate) fn put_found(
     delimiter(out, "batchresponse_", &boundaries.batch, "--");
 }
 
-/// Appends the body of a response to a read that failed.
+/// Appends the response body for a batch with one read that failed.
 pub(crate) fn put_not_found(
     out: &mut Vec<u8>,
     boundaries: &Boundaries,
@@ -181,13 +181,13 @@ fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {
 
 fn reason(status: u16) -> &'static str {
     match StatusCode::from_u16(status) {
-        // The service still uses the reason phrase of an older HTTP standard.
+        // The Azure service uses the reason phrase of an older HTTP standard.
         Ok(StatusCode::PAYLOAD_TOO_LARGE) => "Request Entity Too Large",
         status => status.ok().and_then(|known| known.canonical_reason()).unwrap_or("Error"),
     }
 }
 
-/// Appends a delimiter and the headers of a part that holds a message.
+/// Appends a delimiter and the headers of a part that contains an HTTP message.
 fn part(out: &mut Vec<u8>, prefix: &str, boundary: &str) {
     delimiter(out, prefix, boundary, "");
     header(out, "Content-Type", "application/http");

@@ -1,5 +1,5 @@
-//! Tests errors on the wire: the service's JSON and XML, written and read, and the answers to the
-//! engine's own errors.
+//! Tests error responses: the service's JSON and XML, written and read, and the responses to errors
+//! of the engine.
 
 use super::*;
 use crate::error::ErrorKind;

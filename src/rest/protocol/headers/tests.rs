@@ -132,7 +132,7 @@ fn the_format_parameter_takes_precedence() {
     assert_eq!(code(of("atom")), "415 AtomFormatNotSupported");
     assert_eq!(code(of("verbosejson")), "415 JsonVerboseFormatNotSupported");
     assert_eq!(code(of("xml")), "415 MediaTypeNotSupported");
-    // An empty `$format` is ignored, so that `Accept` decides.
+    // An empty `$format` is ignored, so this is the error for a missing `Accept`.
     assert_eq!(code(of("")), "415 AtomFormatNotSupported");
 }
 

@@ -1,5 +1,5 @@
-//! Bodies at each level as the service writes them, and reading them back. Properties are in the
-//! order of their names, as entities store them; the service promises no order.
+//! Writes bodies at each metadata level as the service does, and reads them back. Properties are in
+//! the order of their names, as entities store them; the service promises no order.
 
 use super::*;
 use crate::model::{DateTime, ETag, Guid, Seq, Value};
@@ -9,8 +9,8 @@ fn put_request(out: &mut Vec<u8>, entity: &Entity) {
     odata::put_entity(out, entity, None, Metadata::TYPES);
 }
 
-/// Reads an entity from an answer; its ETag is the one in the body, or else derived from the
-/// Timestamp, if present.
+/// Reads an entity from a response. Its ETag is the one in the body, or else is derived from the
+/// Timestamp. Without either, the entity has no ETag.
 fn read_single(text: &str) -> Result<Entity, Error> {
     let entity = odata::read_entity(text)?;
     let (mut etag, mut timestamp) = (None, None);

@@ -1,4 +1,4 @@
-//! The rights of a verified token: times, addresses, operations and entities.
+//! The rights of a verified token: period of validity, client addresses, operations and entities.
 
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +22,8 @@ pub(crate) enum Action {
     QueryTables,
     CreateTable,
     DeleteTable,
-    /// Reading or writing the policies of a table: requires an account key.
+    /// Reading or writing the access policies of a table. No token grants it: it requires an
+    /// account key.
     Policies,
     /// Querying the entities of a table.
     Query,
@@ -35,7 +36,7 @@ pub(crate) enum Action {
     Delete,
 }
 
-/// Time and origin of a request.
+/// The time of a request, and how it reached the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances {
     pub(crate) now: DateTime,
@@ -54,22 +55,22 @@ pub(crate) struct Grant {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Scope {
-    /// The entities of one table. `hides` is true for old versions, in which a refused operation is
-    /// reported as not found.
+    /// The entities of one table. `hides` is true for tokens of old versions: a refused operation
+    /// is then reported as not found.
     Table { name: String, hides: bool },
-    /// The value of the parameter `srt`: letters of the permitted types of resources.
+    /// The parameter `srt`: one letter for each permitted type of resource.
     Account { resource_types: String },
 }
 
-/// Letters of permissions on entities, in their required order.
+/// The permissions on entities as letters, in the order that a token must use.
 const PERMISSIONS: &str = "raud";
-/// The longest validity of a token without a policy, if the token is too old to name its version
-/// (`sv`).
+/// The maximum period of validity of a token without a policy and without a version (`sv`), as
+/// issued by the first versions of the protocol.
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
     /// Returns the current rights of the token, whose signature must have been verified. `policy`
-    /// is the policy that the token names, if that exists.
+    /// is the stored access policy that the token names, if it exists.
     ///
     /// # Errors
     /// `AuthenticationFailed`, `InvalidQueryParameterValue`, `AuthorizationSourceIPMismatch`,
@@ -165,7 +166,7 @@ impl Terms {
 }
 
 impl Grant {
-    /// Whether the token allows `action`, on `table` if it concerns one.
+    /// Checks that the token allows `action`, on `table` if the action concerns one.
     ///
     /// # Errors
     /// `AuthorizationFailure`, `AuthorizationPermissionMismatch`,
@@ -192,8 +193,8 @@ impl Grant {
             }
             Scope::Account { resource_types } => {
                 let allowed = match action {
-                    // Some servers, and therefore some tokens, treat queries as operations on the
-                    // container.
+                    // Some servers treat a query as an operation on the container (`c`), others on
+                    // its objects (`o`). Tokens made for either are accepted.
                     Action::Query => resource_types.contains(['o', 'c']),
                     _ if is_of_entities => resource_types.contains('o'),
                     Action::QueryTables | Action::CreateTable | Action::DeleteTable => {
@@ -224,7 +225,7 @@ impl Grant {
         }
     }
 
-    /// Whether the token covers the entity with these keys.
+    /// Checks that the token covers the entity with these keys.
     ///
     /// # Errors
     /// `AuthorizationFailure`.
@@ -271,7 +272,7 @@ impl KeyBounds {
     }
 }
 
-/// Returns a field that either the token or the policy must have, but not both.
+/// Returns the value of a field that may be set by the token or by the policy, but not by both.
 fn one<T>(given: Option<T>, stored: Option<T>, field: &str) -> Result<Option<T>, Fault> {
     match (given, stored) {
         (Some(_), Some(_)) => {
@@ -294,7 +295,7 @@ fn check_time(start: Option<DateTime>, expiry: DateTime, now: DateTime) -> Resul
     )))
 }
 
-/// Whether all letters are permissions on entities, each once and in order.
+/// Whether all letters are permissions on entities, without repetition and in the required order.
 pub(crate) fn is_ordered(permissions: &str) -> bool {
     let mut places = permissions.chars().map(|letter| PERMISSIONS.find(letter));
     let mut last = None;

@@ -1,4 +1,4 @@
-//! Tokens: published vectors, every field, every operation, and refusals.
+//! Tests shared access signatures: published test vectors, every field, every operation, refusals.
 
 use std::net::IpAddr;
 
@@ -51,7 +51,7 @@ fn read(text: &str) -> Result<Option<Sas>, String> {
     Sas::read(&query(text)).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// Asserts that the token reads back and is valid for the account only.
+/// Asserts that `token` reads back as `sas`, and that its signature is valid only for its account.
 #[track_caller]
 fn check_round_trip(token: &str, sas: Sas) {
     assert_eq!(read(token), Ok(Some(sas.clone())), "{token}");
@@ -176,8 +176,8 @@ fn tokens_that_are_malformed() {
 
 #[test]
 fn an_empty_bound_of_a_token_is_ignored() {
-    // A token with an empty bound and one without the bound have the same signature. If one of them
-    // granted more, a client could turn the other into it.
+    // An empty bound and a missing bound result in the same signature. If an empty bound granted
+    // more, a client could add it to its token to widen the grant.
     let sas = service("2019-02-02", "r").sign(DEVELOPMENT_ACCOUNT, &key());
     let bare = sas.token();
     for empty in ["&epk=", "&epk=&erk=", "&spk=&srk=&epk=&erk=", "&si="] {
@@ -188,7 +188,7 @@ fn an_empty_bound_of_a_token_is_ignored() {
         let grant = granted(read, None, &now()).unwrap();
         assert_eq!(grant.bounds, KeyBounds::default());
     }
-    // A bound with a row but no partition is refused, whether the partition is missing or empty.
+    // A bound with a RowKey but no PartitionKey is refused, even if an empty PartitionKey is given.
     let bounds = KeyBounds { end_row: some("9"), ..KeyBounds::default() };
     let sas = ServiceSas { bounds, ..service("2019-02-02", "r") };
     let token = sas.sign(DEVELOPMENT_ACCOUNT, &key()).token();
@@ -211,7 +211,7 @@ fn granted(
     sas.grant(policy, circumstances).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// Returns the grant of a valid token for reads after `change` has been applied to its terms.
+/// Returns the grant of a valid token for reads, or the error, after `change` modified its terms.
 fn with(change: impl FnOnce(&mut Terms)) -> Result<Grant, String> {
     let mut sas = service("2019-02-02", "r");
     change(&mut sas.terms);

@@ -1,30 +1,29 @@
 //! Shared access signatures: tokens in query strings that grant some operations for some time.
 //!
 //! Invariants
-//! * unsigned fields cannot widen a grant: fields that the token's version does not sign are
-//!   refused;
-//! * everything that is not granted by name is refused;
+//! * unsigned fields cannot widen a grant: a field that the token's version does not sign makes
+//!   the token invalid;
+//! * a token grants only the operations that it names;
 //! * an empty field counts as absent: both have the same signature, so neither may grant more.
 //!
 //! Not here: requests signed in headers (`sign`), where stored policies are kept (`settings`).
-//! Time, policies and keys are arguments.
 
 use crate::rest::protocol::address::{Parameter, Parameters, put_query};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Version;
 use crate::rest::protocol::sign::AccountKey;
 
-/// A token, for entities of one table or for an account.
+/// A token: for the entities of one table (service SAS), or for an account (account SAS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sas {
     Service(ServiceSas),
     Account(AccountSas),
 }
 
-/// The fields common to both kinds of tokens, with the values in the token.
+/// The fields that both kinds of tokens have, as written in the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// `None` for old tokens, which name no version.
+    /// `None` for tokens of the first versions, which do not contain their version.
     pub(crate) version: Option<Version>,
     pub(crate) permissions: Option<String>,
     pub(crate) start: Option<String>,
@@ -49,9 +48,9 @@ pub(crate) struct ServiceSas {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AccountSas {
     pub(crate) terms: Terms,
-    /// `ss`: letters, of which `t` is this service.
+    /// `ss`: letters of the permitted services; `t` is the Table service.
     pub(crate) services: String,
-    /// `srt`: letters of `sco`.
+    /// `srt`: letters of the permitted types: `s` (service), `c` (container), `o` (object).
     pub(crate) resource_types: String,
     pub(crate) encryption_scope: Option<String>,
 }
@@ -69,8 +68,8 @@ impl Sas {
     /// Reads the token of a request; `None` if it has none.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if a field is missing or malformed, `FeatureVersionMismatch` if the
-    /// token's version does not sign a given field.
+    /// `AuthenticationFailed` if a field is missing or malformed; `FeatureVersionMismatch` if the
+    /// token has a field that its version does not sign.
     pub(crate) fn read(query: &Parameters) -> Result<Option<Sas>, Fault> {
         let Some(signature) = query.get(Parameter::SasSignature) else { return Ok(None) };
         let text = |name| query.get(name).map(str::to_owned);
@@ -84,7 +83,7 @@ impl Sas {
             expiry: text(Parameter::SasExpiry),
             addresses: text(Parameter::SasAddresses),
             protocols: text(Parameter::SasProtocols),
-            // An unescaped plus sign was decoded as a space.
+            // Undoes the decoding of an unescaped `+`, which occurs in Base64, as a space.
             signature: signature.replace(' ', "+"),
         };
         if query.get(Parameter::SasServices).is_some()
@@ -113,7 +112,7 @@ impl Sas {
         sas.check_version().map(|()| Some(Sas::Service(sas)))
     }
 
-    /// Whether one of the account's keys signed the token.
+    /// Checks that one of the account's keys signed the token.
     ///
     /// # Errors
     /// `AuthenticationFailed`.
@@ -122,7 +121,7 @@ impl Sas {
             Sas::Service(sas) => (sas.string_to_sign(account), &sas.terms.signature),
             Sas::Account(sas) => (sas.string_to_sign(account), &sas.terms.signature),
         };
-        // Each key is tried, so that the time does not reveal the matching one.
+        // Always tries all keys, so that the time does not reveal which one matches.
         if keys.iter().filter(|key| key.verify(&text, signature)).count() > 0 {
             return Ok(());
         }
@@ -141,7 +140,7 @@ impl Terms {
         self.version.map(Version::as_str).unwrap_or_default()
     }
 
-    /// Returns the token with the fields `own`, followed by the common fields in their usual order.
+    /// Returns the token: the fields `own`, then the fields of these terms in their usual order.
     fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
         let common = [
             (Parameter::SasVersion, self.version.map(Version::as_str)),
@@ -161,7 +160,7 @@ impl Terms {
 }
 
 impl ServiceSas {
-    /// Returns the same token, signed.
+    /// Signs the token and returns it.
     pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
         self.terms.signature = key.sign(&self.string_to_sign(account));
         self
@@ -218,7 +217,7 @@ impl ServiceSas {
 }
 
 impl AccountSas {
-    /// Returns the same token, signed.
+    /// Signs the token and returns it.
     pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
         self.terms.signature = key.sign(&self.string_to_sign(account));
         self
@@ -242,7 +241,7 @@ impl AccountSas {
         if terms.version.is_some_and(|version| version >= Version::ENCRYPTION_SCOPE) {
             lines.push(text(encryption_scope));
         }
-        // Each line is terminated, including the last one.
+        // Every line of the signed text ends with a line feed, including the last one.
         lines.push("");
         lines.join("\n")
     }

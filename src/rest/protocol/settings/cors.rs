@@ -1,4 +1,5 @@
-//! Cross-origin requests: rules, and the headers that a matching rule adds.
+//! Cross-origin resource sharing (CORS): the rules of an account, and the response headers that a
+//! matching rule adds.
 //!
 //! Invariant: rules are tried in order, and the first match decides.
 
@@ -7,34 +8,34 @@ use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::xml::{self, Element};
 
-/// A rule that permits some requests of web pages of some origins.
+/// A rule that permits web pages of certain origins to make certain requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CorsRule {
     /// The origins as browsers send them, or `*`.
     pub(crate) origins: Vec<String>,
     pub(crate) methods: Vec<String>,
     pub(crate) max_age_seconds: u32,
-    /// Names of headers, prefixes such as `x-ms-meta-*`, or `*`.
+    /// The response headers that a page may read: names, prefixes such as `x-ms-meta-*`, or `*`.
     pub(crate) exposed: Vec<String>,
     /// As `exposed`.
     pub(crate) allowed: Vec<String>,
 }
 
-/// Headers of an answer.
+/// The names and values of response headers.
 pub(crate) type Answer = Vec<(&'static str, String)>;
 
 const METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH"];
-/// The most origins of a rule, and the most header names in each of its lists.
+/// The maximum number of origins in a rule, and of header names in each of its lists.
 const LIST_MAX: usize = 64;
-/// The most prefixes in each of a rule's header lists.
+/// The maximum number of prefixes in each header list of a rule.
 const PREFIXES_MAX: usize = 2;
-/// The most characters of an origin and of a header's name.
+/// The maximum number of characters in an origin and in a header name.
 const ENTRY_MAX: usize = 256;
 
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
 
-/// Returns the answer to a browser that asks whether it may make a request.
+/// Answers a preflight request, with which a browser asks whether a page may make a request.
 ///
 /// # Errors
 /// `InvalidHeaderValue` if the browser does not name its origin and method, `CorsPreflightFailure`
@@ -67,8 +68,8 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
     Ok(answer)
 }
 
-/// Returns the headers to add to the answer to a request that is not a preflight; `names` are the
-/// headers that the answer already has. Empty if no rule matches.
+/// Returns the headers to add to the response to an ordinary (not a preflight) request; none if no
+/// rule matches. `names` are the headers that the response already has.
 pub(crate) fn actual(
     rules: &[CorsRule],
     method: &str,
@@ -78,8 +79,8 @@ pub(crate) fn actual(
     let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
     let matching = match origin {
         Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
-        // As in the service, a rule for all origins also applies to reads without an origin, which
-        // helps caches.
+        // As in the Azure service, a rule for all origins also applies to a read without an origin:
+        // the response, if cached, then also suits a later request with an origin.
         None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
         None => None,
     };
@@ -150,8 +151,8 @@ impl CorsRule {
         if self.is_open() { "*".to_owned() } else { origin.to_owned() }
     }
 
-    /// Returns the names to expose: the literal ones of the rule, and the names of the answer that
-    /// match its patterns.
+    /// Returns the header names to expose: the names that the rule lists, and the ones in `names`
+    /// that match a pattern of the rule.
     fn exposed_of(&self, names: &[&str]) -> String {
         let literal = |entry: &&String| !entry.ends_with('*');
         let mut exposed: Vec<&str> = self.exposed.iter().filter(literal).map(|e| &**e).collect();

@@ -1,12 +1,12 @@
-//! Elements of settings, and their errors.
+//! Checks and reads XML elements of settings, and builds the errors for invalid ones.
 
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::xml::Element;
 
-/// Refuses children with other names, and repeated ones.
+/// Refuses an element with a child that is repeated or whose name is not in `names`.
 pub(super) fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
-    // If there are more children than names, one of the first `names.len() + 1` must be repeated or
-    // unknown. Only these are compared, because comparing all takes quadratic time.
+    // If there are more children than names, one of the first `names.len() + 1` is repeated or
+    // unknown. Only these are compared, because comparing all would take quadratic time.
     for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
         if !names.contains(&child.name.as_str()) {
             return Err(unsupported(child));

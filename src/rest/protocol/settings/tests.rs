@@ -1,5 +1,5 @@
-//! Settings: the documents of the service, read and written, their limits, and the errors of
-//! malformed ones.
+//! Tests settings: reading and writing the XML documents of the service, their limits, and the
+//! errors of malformed documents.
 
 use super::*;
 

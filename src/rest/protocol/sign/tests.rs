@@ -1,4 +1,5 @@
-//! Signatures: published vectors, and changes to a request that invalidate them.
+//! Tests request signatures with published test vectors, and changes to a request that invalidate
+//! its signature.
 
 use super::*;
 use crate::rest::protocol::address::Parameters;

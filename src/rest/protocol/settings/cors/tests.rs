@@ -1,4 +1,4 @@
-//! Rules against requests of browsers.
+//! Tests which browser requests CORS rules allow, and the headers of the answers.
 
 use super::*;
 
