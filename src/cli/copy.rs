@@ -157,7 +157,9 @@ impl Copy {
         let filter = read_filter(&self.filter)?;
         self.check()?;
         let db = match &self.to {
-            Some(to) if !files::is_same(&self.db, to) => open_to_read(&self.db)?,
+            Some(to) if !self.then_delete && !files::is_same(&self.db, to) => {
+                open_to_read(&self.db)?
+            }
             _ => open(&self.db, Create::Never)?,
         };
         let source = db.table(&self.table)?;

@@ -269,7 +269,9 @@ impl CopyJob {
         run.all()?;
         let summary = run.summary;
         self.target.engine.writer().sync()?;
-        self.source.engine.writer().sync()?;
+        if self.then_delete {
+            self.source.engine.writer().sync()?;
+        }
         Ok(summary)
     }
 

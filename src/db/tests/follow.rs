@@ -113,11 +113,11 @@ fn a_follower_shows_only_commits_that_survive_a_power_cut() {
         let follower = follow(&fs);
         let mut shown = Vec::new();
         for step in 0..60 {
+            random_step(&mut db, &fs, &mut rng, step);
             if db.is_none() {
                 // A killed process holds no lock.
                 fs.kill_locks();
             }
-            random_step(&mut db, &fs, &mut rng, step);
             follower.refresh().unwrap();
             let (followed, seq) = (follower.db(), follower.db().snapshot().seq());
             let image = fs.crash_image(rng.next_u64());
