@@ -94,7 +94,10 @@ impl CreateTable {
 
 impl Ttl {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = match self.life {
+            Some(_) => open(&self.db, Create::Never)?,
+            None => open_to_read(&self.db)?,
+        };
         match self.life {
             Some(Life::For(time)) => db.set_ttl(&self.table, Some(time))?,
             Some(Life::Ever) => db.set_ttl(&self.table, None)?,

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::Outcome;
+use super::open::open_to_read;
 use super::open::read_bytes;
 use super::output::{Format, Output, print, with_thousands, write_cells};
-use crate::db::Db;
 use crate::format::edit::Wear;
 use crate::json::Object;
 
@@ -45,7 +45,7 @@ Examples:
 
 impl WearCommand {
     pub(super) fn run(self) -> Outcome {
-        let db = Db::open_read_only(&self.db).map_err(Failure::Open)?;
+        let db = open_to_read(&self.db)?;
         let wear = db.wear();
         print(|output| match self.json {
             true => output.object(|object| self.put(object, &wear)),

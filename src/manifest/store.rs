@@ -328,6 +328,11 @@ impl Manifest {
         identity.ok_or_else(|| Error::corrupt(dir, 0, "manifest", "no identity"))
     }
 
+    /// Returns the id of the manifest file.
+    pub(crate) fn id(&self) -> FileId {
+        self.header.id
+    }
+
     /// Returns the version after the last edit.
     pub(crate) fn version(&self) -> &Arc<Version> {
         &self.version

@@ -136,9 +136,9 @@ impl FileEntry {
         size_of::<Self>() + self.meta.memory_bytes() + open
     }
 
-    /// True if the file's reader is open.
-    pub(crate) fn is_open(&self) -> bool {
-        self.sst.get().is_some()
+    /// Returns the file's reader, if it is open.
+    pub(crate) fn opened(&self) -> Option<&Arc<Sst>> {
+        self.sst.get()
     }
 
     /// Returns the file's reader; the first use opens it with `open`.

@@ -196,3 +196,56 @@ fn a_reader_opens_a_database_that_lacks_a_table_file() {
     assert!(things.get(&format!("p{}", 329 % 7), "000329").unwrap().is_some());
     assert_ne!(reader.verify().unwrap().problems, Vec::<String>::new());
 }
+
+/// The writer removes the files of the reader's version and replaces the manifest.
+#[test]
+fn trap_62_a_reader_verifies_its_version_while_the_writer_replaces_files() {
+    let fs = MemFs::new();
+    let options = || Options { manifest_roll_bytes: 1, ..options(&fs) };
+    let db = options().open("db").unwrap();
+    db.create_table("things").unwrap();
+    add(&db, 300);
+    db.flush().unwrap();
+    let reader = options().open_read_only("db").unwrap();
+    let before = fs.paths();
+    add(&db, 300);
+    db.compact().unwrap();
+    assert!(before.iter().any(|path| path.ends_with(".sst") && !fs.paths().contains(path)));
+    assert!(before.iter().any(|path| path.contains("MANIFEST") && !fs.paths().contains(path)));
+    assert_eq!(reader.verify().unwrap().problems, Vec::<String>::new());
+    assert_eq!(count(&reader), 300);
+}
+
+#[test]
+fn a_reader_beside_a_writer_opens_a_database_that_lacks_a_table_file() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    db.create_table("things").unwrap();
+    add(&db, 300);
+    db.flush().unwrap();
+    db.create_table("others").unwrap().insert(row(7, 0)).unwrap();
+    db.sync().unwrap();
+    let tables: Vec<_> = fs.paths().into_iter().filter(|path| path.ends_with(".sst")).collect();
+    fs.erase(tables.last().unwrap()).unwrap();
+    let reader = options(&fs).open_read_only("db").unwrap();
+    assert!(reader.table("others").unwrap().get("p0", "000007").unwrap().is_some());
+    let error = reader.table("things").unwrap().scan(KeyRange::all()).count().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+}
+
+#[test]
+fn a_reader_of_a_killed_database_shows_the_wear_that_an_opening_would() {
+    let fs = killed();
+    let reader = options(&fs).open_read_only("db").unwrap();
+    assert_eq!(reader.wear().user_bytes, open(&fs.kill_image()).wear().user_bytes);
+    assert!(reader.wear().user_bytes > 0 && reader.stats().get("logs").unwrap() > 0);
+}
+
+/// With more files than may be open, reads open them as needed.
+#[test]
+fn a_reader_opens_no_more_files_than_it_may() {
+    let fs = killed();
+    let options = options(&fs).io_mode(crate::options::IoMode::Pread).max_open_files(1);
+    let reader = options.open_read_only("db").unwrap();
+    assert_eq!(count(&reader), 330);
+}

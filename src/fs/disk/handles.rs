@@ -36,9 +36,9 @@ pub(super) struct DiskRead {
 /// Keeps the memory map alive while its bytes are in use.
 struct Mapped(Arc<memmap2::Mmap>);
 
-/// How often to try to take a lock, with pauses in between. A process that checks whether the
-/// database is open for writing holds the lock for a moment (`is_held`).
-const TRIES: usize = 4;
+/// How often to try to take a lock that only readers hold, about two seconds in total. A reader
+/// holds it for a moment, while it checks whether a writer does (`is_held`).
+const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A locked file; the system releases the lock when the file is closed.
@@ -137,6 +137,11 @@ impl DiskLock {
             if locked(|| file.try_lock())? {
                 return Ok(Self { file, path: std::path::absolute(path)? });
             }
+            // Only a writer's lock prevents a shared one.
+            if !locked(|| file.try_lock_shared())? {
+                break;
+            }
+            retry(|| file.unlock())?;
             // Whether the thread wakes early does not matter.
             std::thread::park_timeout(PAUSE);
         }

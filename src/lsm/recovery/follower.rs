@@ -117,9 +117,10 @@ impl LogFollower {
     fn read(&mut self) -> Result<()> {
         // All writes that were durable before this call must be seen.
         self.manifest.advance()?;
+        let mut may_be_removed = true;
         for _ in 0..TRIES {
             let version = Arc::clone(self.manifest.version());
-            let result = self.try_read(&version);
+            let result = self.try_read(&version, may_be_removed);
             let is_changed = self.manifest.advance()?;
             match result {
                 Ok(_) if is_changed && may_lack_import(&version, self.manifest.version()) => {}
@@ -131,9 +132,17 @@ impl LogFollower {
                 Err(error) => {
                     // Part of a log may already be in its memtable, so discard all memtables.
                     self.logs = Logs::default();
-                    if !is_changed {
-                        return Err(self.manifest.lost_edit().unwrap_or(error));
+                    if is_changed {
+                        continue;
                     }
+                    if let Some(lost) = self.manifest.lost_edit() {
+                        return Err(lost);
+                    }
+                    if !may_be_removed {
+                        return Err(error);
+                    }
+                    // The manifest still names each file, so no writer has removed it.
+                    may_be_removed = false;
                 }
             }
         }
@@ -142,9 +151,9 @@ impl LogFollower {
     }
 
     /// Reads the files and logs of `version`. Returns the Seq up to which they hold all commits.
-    fn try_read(&mut self, version: &Version) -> Result<Seq> {
+    fn try_read(&mut self, version: &Version, may_be_removed: bool) -> Result<Seq> {
         self.check_identity(version)?;
-        open_files(&*self.options.fs, &self.dir, version, &self.sst, true)?;
+        open_files(&*self.options.fs, &self.dir, version, &self.sst, may_be_removed)?;
         let lens = Some(version).filter(|_| !self.options.accept_short_logs);
         let (fs, dir) = (&*self.options.fs, &*self.dir);
         let files = LogFiles { fs, dir, logs: &version.logs, lens };
@@ -185,11 +194,11 @@ impl LogFollower {
 }
 
 /// Opens all table files of `version`, because a writer may remove them. Damage in a file is
-/// reported later, by the reads that meet it.
+/// reported later, by the reads that need it. So is a missing file, unless a `writer` may have
+/// removed it since `version` was read.
 ///
 /// # Errors
-/// `Corruption` for a missing file, if `writer` states that another process may have removed it;
-/// `Unsupported`, `Io`.
+/// `Corruption` for a missing file if there is a `writer`; `Unsupported`, `Io`.
 pub(super) fn open_files(
     fs: &dyn Fs,
     dir: &Path,
@@ -202,7 +211,12 @@ pub(super) fn open_files(
         let Err(error) = opened else { continue };
         let path = dir.join(FileName::Sst(file.meta.number).to_string());
         let may_be_removed = writer && !fs.exists(&path).doing("look at", path)?;
-        if may_be_removed || error.kind() != ErrorKind::Corruption {
+        let is_reported_later = match error.kind() {
+            ErrorKind::Corruption => true,
+            ErrorKind::Io => !writer,
+            _ => false,
+        };
+        if may_be_removed || !is_reported_later {
             return Err(error);
         }
     }

@@ -42,7 +42,11 @@ impl<'e> Inspector<'e> {
         file: &FileEntry,
         progress: &mut dyn FnMut(u64),
     ) -> Result<SstFacts> {
-        let facts = self.0.env().verify_sst(&file.meta, progress);
+        let facts = match file.opened().filter(|_| self.0.is_reader) {
+            // A writer may have removed the file since.
+            Some(sst) => sst.verify(progress),
+            None => self.0.env().verify_sst(&file.meta, progress),
+        };
         let facts = facts.map_err(|error| error.of_keys(|| file.keys()));
         match &facts {
             Ok(facts) => {
@@ -62,13 +66,20 @@ impl<'e> Inspector<'e> {
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
             let manifest = self.0.install.lock();
-            manifest.check_current()?;
+            match manifest.check_current() {
+                // The writer has replaced the manifest.
+                Err(_) if self.0.is_reader => return Ok(0),
+                checked => checked?,
+            }
             let end = manifest.position();
             (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))
         };
         match read_to(self.0.env(), &path, LogKind::Manifest, end) {
             // The manifest was rolled over in the meantime, so this file is no longer in use.
             Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
+            Err(_) if self.0.is_reader && matches!(self.0.env().fs.exists(&path), Ok(false)) => {
+                Ok(0)
+            }
             result => result,
         }
     }
@@ -118,8 +129,7 @@ impl<'e> Inspector<'e> {
     /// the last edit of the manifest stated.
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
-            let view = self.0.reader().view.load_full();
-            return view.version.account.as_ref().map(|account| account.wear).unwrap_or_default();
+            return self.0.env().meter.account().wear;
         }
         self.0.writer.group_commit.lock().queue.account_user_bytes(&self.0.env().meter);
         self.0.env().meter.account().wear
@@ -131,7 +141,11 @@ impl<'e> Inspector<'e> {
         let files = || view.version.files().map(|file| &file.meta);
         let ranges = || view.version.ranges.iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
-        let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
+        // The memtables of a follower do not name their logs.
+        let logs = match self.0.is_reader {
+            true => view.version.logs.len(),
+            false => view.memtables.iter().map(|slot| slot.logs.len()).sum(),
+        };
         let counters = self.0.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.0.quarantined().len() as u64;
@@ -142,7 +156,10 @@ impl<'e> Inspector<'e> {
         };
         let mut fields = vec![
             ("files", files().count() as u64),
-            ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),
+            (
+                "open_files",
+                view.version.files().filter(|file| file.opened().is_some()).count() as u64,
+            ),
             ("file_bytes", file_bytes),
             ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),

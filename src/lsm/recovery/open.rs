@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::codec::HashSeed;
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::edit::{CleanClose, Identity, LivedTime, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
@@ -320,7 +320,10 @@ pub(super) fn assemble_reader(
 ) -> Arc<Engine> {
     let why = read_only();
     manifest.end(why.clone());
-    let ttl = Ttl::new(&env.options, LivedTime::default(), shown);
+    let known = manifest.version().clock_if_known();
+    let known = known.unwrap_or_else(|| env.clock.now().min(shown.0).into());
+    let ttl = Ttl::new(&env.options, known, shown);
+    manifest.version().account.iter().for_each(|account| env.meter.add(account));
     let log = Arc::new(LogFile::refusing(why.clone()));
     let seqs = LastSeqs { used: shown, given_out: shown };
     let queue = LogQueue::behind(log, 0, Vec::new(), seqs);

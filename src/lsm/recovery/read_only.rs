@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::names::FileName;
+use crate::format::names::{FileId, FileName};
 use crate::format::record::Position;
-use crate::fs::Fs;
+use crate::fs::{CachedHandleFs, Fs};
 use crate::manifest::{Access, Manifest, probe};
-use crate::options::{Background, Options};
+use crate::options::{Background, IoMode, Options};
 use crate::rng::Rng;
 use crate::write_accounting::Meter;
 
@@ -33,9 +33,10 @@ const TRIES: usize = 64;
 /// `NotFound` if there is none; `Corruption`, `Unsupported`, `Io`; `Busy` if other processes change
 /// files faster than they can be opened.
 pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>> {
-    let fs = Arc::clone(&options.fs);
+    let (fs, lock) = (Arc::clone(&options.fs), dir.join(FileName::Lock.to_string()));
     for _ in 0..TRIES {
-        match fs.is_locked(&dir.join(FileName::Lock.to_string())) {
+        let before = end_of_manifest(&fs, dir);
+        match fs.is_locked(&lock) {
             Ok(false) => {}
             Ok(true) => {
                 return Ok(LogFollower::open(dir, options)?.engine(Recovered::default()));
@@ -50,11 +51,9 @@ pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>
                 return Ok(follower.engine(Recovered::of_warning(warning)));
             }
         }
-        let before = end_of_manifest(&fs, dir);
         let recovered = recover(dir, options.clone());
         // A writer that began meanwhile may have removed files that were about to be read. Use the
         // result only if there was no such writer.
-        let lock = dir.join(FileName::Lock.to_string());
         if fs.is_locked(&lock).is_ok_and(|held| !held) && end_of_manifest(&fs, dir) == before {
             return recovered;
         }
@@ -63,11 +62,11 @@ pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// Returns the end of the manifest, or `None` if it cannot be read. Every process that changes a
-/// database appends an edit first.
-fn end_of_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Option<Position> {
-    let opened = Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0));
-    Some(opened.ok()?.manifest.position())
+/// Returns the id and the end of the manifest, or `None` if it cannot be read. Every process that
+/// changes a database appends an edit first.
+fn end_of_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Option<(FileId, Position)> {
+    let opened = Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0)).ok()?;
+    Some((opened.manifest.id(), opened.manifest.position()))
 }
 
 /// Recovers the database in memory. The steps are those of an opening for writing, without the
@@ -81,11 +80,17 @@ fn recover(dir: &Path, options: Options) -> Result<Arc<Engine>> {
     let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadOnly, Rng::from_seed(0))?;
     let (manifest, names) = report_manifest(opened, &options, &mut recovered)?;
     let sst = shared_by_tables(&options, manifest.seed(dir)?);
-    open_files(&*fs, dir, manifest.version(), &sst, false)?;
-    // A file that was closed could not be reopened after a writer removed it, so handles are not
-    // cached but stay open.
-    let env = Env::new(dir, options, sst, [Arc::clone(&fs), fs], Meter::new(dir));
+    let (files, handles_max) = (manifest.version().files().count(), options.max_open_files);
+    let reading: Arc<dyn Fs> = if options.io_mode == IoMode::Mmap || files <= handles_max {
+        open_files(&*fs, dir, manifest.version(), &sst, false)?;
+        Arc::clone(&fs)
+    } else {
+        // Reads fail if a writer begins and removes files. Too many open handles would fail, too.
+        Arc::new(CachedHandleFs::new(Arc::clone(&fs), handles_max))
+    };
+    let env = Env::new(dir, options, sst, [fs, reading], Meter::new(dir));
     let replayed = replay(&env, &manifest, &names)?;
+    env.meter.add(&replayed.found);
     recovered.commits = replayed.commits;
     recovered.torn.extend(replayed.torn);
     let logged = (memtables(&env, replayed.slots, None), replayed.drops);
