@@ -44,8 +44,8 @@ pub(super) struct Partitions {
 }
 
 const PARTITIONS_HELP: &str = "\
-Ranges: contiguous spans of keys, each with its own files. Reads and writes a second are those of the
-process that has the database open: this command opens it by itself, and sees none but its own.
+Ranges: contiguous spans of keys, each with its own files. Only the process that has the database
+open knows their reads and writes a second: this command only reads files, and prints 0.0 for both.
 
 Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
 million of each table in key order unless --exact is given.
@@ -54,7 +54,8 @@ The newest tenth: the table is cut into twenty parts with equally many entities,
 says which share of the newest tenth of the entities is in that part. New keys that always come last
 (or first) stand out as one bar.
 
---watch opens the database for each picture; while another process has it open, it says so.
+--watch reads the database again for each picture. If another process writes it, the picture shows
+what is durable.
 
 Examples:
   rowstone partitions shop

@@ -141,11 +141,6 @@ impl<'e> Inspector<'e> {
         let files = || view.version.files().map(|file| &file.meta);
         let ranges = || view.version.ranges.iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
-        // The memtables of a follower do not name their logs.
-        let logs = match self.0.is_reader {
-            true => view.version.logs.len(),
-            false => view.memtables.iter().map(|slot| slot.logs.len()).sum(),
-        };
         let counters = self.0.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.0.quarantined().len() as u64;
@@ -156,10 +151,7 @@ impl<'e> Inspector<'e> {
         };
         let mut fields = vec![
             ("files", files().count() as u64),
-            (
-                "open_files",
-                view.version.files().filter(|file| file.opened().is_some()).count() as u64,
-            ),
+            ("open_files", view.version.files().filter_map(|file| file.opened()).count() as u64),
             ("file_bytes", file_bytes),
             ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),
@@ -172,7 +164,7 @@ impl<'e> Inspector<'e> {
         ];
         fields.extend(self.memory(&view).into_iter().chain(self.disk_fields()));
         fields.extend([
-            ("logs", logs as u64),
+            ("logs", self.log_count(&view) as u64),
             ("kept_logs", view.version.kept_logs.len() as u64),
             ("kept_log_bytes", view.version.kept_log_bytes()),
             ("commits", commits),
@@ -212,6 +204,14 @@ impl<'e> Inspector<'e> {
             ("trouble", u64::from(quarantined > 0 || self.0.trouble().is_some())),
         ]);
         fields
+    }
+
+    fn log_count(&self, view: &View) -> usize {
+        // The memtables of a follower do not name their logs.
+        match self.0.is_reader {
+            true => view.version.logs.len(),
+            false => view.memtables.iter().map(|slot| slot.logs.len()).sum(),
+        }
     }
 
     /// Returns the fields about the limit on disk use; all zero if no limit is set.
