@@ -21,7 +21,8 @@ fn main() {
     }
 }
 
-/// Cargo names the profile only by the directory it builds in: `…/size/build/rowstone-…/out`.
+/// Returns whether the profile is `name`. Cargo gives build scripts the profile only as a part of
+/// the output directory: `…/size/build/rowstone-…/out`.
 fn profile_is(out: &Path, name: &str) -> bool {
     out.ancestors().nth(3).and_then(Path::file_name).is_some_and(|profile| profile == name)
 }

@@ -1,12 +1,13 @@
 //! Measures the engine on a real disk: import, point reads, scans, durable commits, bytes written.
 //!
 //! `cargo bench --bench engine` prints the file system that it runs on, and refuses a file system
-//! in memory. The flights are the sample of `examples/data`, or the file that `FLIGHTS` names.
-//! `-- quick` skips criterion's part. README.md has the figures of a run over the full year.
+//! in memory. The data are the flights of `examples/data`, or of the file that the environment
+//! variable `FLIGHTS` names. `-- quick` skips the criterion measurements. README.md has the figures
+//! of a run over the flights of a full year.
 //!
 //! One thread reads random flights from a compacted table whose files are in the page cache.
 //! Durable commits are single inserts with durability `sync`, from threads and with tickets. Bytes
-//! written to logs and table files are compared with those of the encoded keys and rows.
+//! written to logs and table files are compared with the bytes of the encoded keys and rows.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -86,7 +87,7 @@ fn import(dir: &Path) -> PathBuf {
     path
 }
 
-/// Returns keys of flights in random order.
+/// Returns the keys of `count` flights, in random order.
 fn random_keys(table: &Table, count: usize) -> Vec<(String, String)> {
     let mut keys = Vec::new();
     table

@@ -1,12 +1,12 @@
 //! Counts the instructions of the hot paths with callgrind. A busy machine does not change the
 //! counts.
 //!
-//! `cargo bench --bench instructions` prints them next to the figures of `instructions.txt`; words
-//! after `--` select cases by name. `-- --check` fails if a case takes over 5 % more than its
-//! figure, and `-- --write` rewrites the figures. Nothing is compared if the compiler, target,
-//! valgrind, C library or processor features differ.
+//! `cargo bench --bench instructions` prints the counts next to the stored ones of
+//! `instructions.txt`; words after `--` select cases by name. `-- --check` fails if a case takes
+//! over 5 % more than its stored count, and `-- --write` rewrites the file. Nothing is compared if
+//! the compiler, target, valgrind, C library or processor features differ from those of the file.
 //!
-//! A case uses one thread, no background work, fixed seeds and clock, and a database on disk.
+//! Each case has one thread, no background work, a fixed seed and clock, and a database on disk.
 //! Waiting and instructions of the kernel are not counted. Not here: the cases (`cases.rs`).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark makes files of its own")]
@@ -23,12 +23,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cases::{CASES, Case};
 
-/// A case fails if it exceeds its stored figure by more than this share.
+/// The check fails for a case that exceeds its stored count by more than this share.
 const TOLERANCE: f64 = 0.05;
 /// The first argument of a child process, which runs a single case.
 const CASE: &str = "--case";
 
-/// The contents of `instructions.txt`: the versions with which it was made, and instructions by
+/// The contents of `instructions.txt`: the versions of the tools that counted, and a count per
 /// case.
 struct Figures {
     made_with: String,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();
-    // Prevents a tail call above, which callgrind would take for the end of this function.
+    // Prevents a tail call of `run`, which callgrind would take for the end of this function.
     black_box(());
 }
 
@@ -84,7 +84,8 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
 }
 
-/// Counts instructions per operation of each case; one case per processor runs in parallel.
+/// Counts the instructions per operation of each case. As many cases as there are processors run in
+/// parallel.
 fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     drop(std::fs::remove_dir_all(&dir));
@@ -106,7 +107,8 @@ fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     counted.into_iter().map(|(_, name, count)| (name, count)).collect()
 }
 
-/// Runs one case in `dir`, where callgrind also writes the input of `callgrind_annotate`.
+/// Runs one case under callgrind in `dir`. The file `callgrind.out` is left there for
+/// `callgrind_annotate`.
 fn count(case: &Case, dir: &Path) -> u64 {
     std::fs::create_dir_all(dir).expect("the target directory can be written");
     let done = Command::new("valgrind")
@@ -152,8 +154,8 @@ fn versions(valgrind: &str) -> String {
     parts.join(", ")
 }
 
-/// Returns the processor features by which checksums and the C library select code, as far as
-/// valgrind supports them.
+/// Returns the processor features by which the checksum code and the C library select an
+/// implementation. Lists only features that valgrind supports.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -180,7 +182,7 @@ impl Figures {
         text
     }
 
-    /// Reads the stored figures; empty if the file is missing.
+    /// Reads the stored counts. Returns none if the file is missing.
     fn read() -> Figures {
         let text = std::fs::read_to_string(path()).unwrap_or_default();
         let made_with = text.lines().nth(1).and_then(|line| line.strip_prefix("# "));

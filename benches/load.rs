@@ -1,9 +1,9 @@
 //! Measures the cost of counting the load of key ranges. The same work runs with and without the
 //! counting, alternately in one process.
 //!
-//! `cargo bench --bench load`. Three series of equal rounds are interleaved: counted, not counted,
-//! and not counted again. The difference of the last two series is the noise; a cost below it
-//! cannot be measured.
+//! Run it with `cargo bench --bench load`. Rounds of three series alternate: one with counting, and
+//! two without. The difference between the two series without counting is the noise. A cost below
+//! it cannot be measured.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -56,7 +56,7 @@ fn put(table: &Table, i: u64) {
 fn measure(db: &Db, name: &str, ops: u64, mut round: impl FnMut()) {
     let mut nanos = [const { Vec::new() }; 3];
     for i in 0..ROUNDS + 3 {
-        // Rotates the order, so that each series runs first, second and third equally often.
+        // Rotates the order, so that each series is first, second and third equally often.
         for place in 0..3 {
             let series = (place + i) % 3;
             count_loads(db, series == 0);

@@ -1,10 +1,10 @@
 //! Compares the memtable with `crossbeam-skiplist` and a `BTreeMap` in a reader-writer lock, at
 //! 400,000 entries.
 //!
-//! `cargo bench --bench memtable` measures each alone, with criterion.
-//! `cargo bench --bench memtable -- paired 9` measures them in turns, in nine rounds, and prints
-//! median, lowest and highest; on a busy machine only these figures are comparable. Two more words
-//! select contenders and cases by name.
+//! * `cargo bench --bench memtable` measures each alone, with criterion.
+//! * `cargo bench --bench memtable -- paired 9` measures them in turns, in nine rounds, and prints
+//!   median, lowest and highest. On a busy machine only these figures are comparable. Two more
+//!   words select data structures and cases by name.
 //!
 //! The memtable is fastest at point operations. A B-tree is faster at scans, and the memtable's
 //! first scan sorts all entries that are not yet sorted: see `paired`.
@@ -31,11 +31,11 @@ const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
 /// The default memtable size of a database.
 const BYTES_HINT: usize = 64 << 20;
-/// The number of inserts between background steps; the engine, too, runs one when 4,096 entries are
-/// not yet sorted.
+/// The number of inserts between background steps. The engine also runs a step when 4,096 entries
+/// are not yet sorted.
 const STEP_EVERY: usize = 4_096;
 
-/// A data structure under comparison. One thread inserts; any thread may read.
+/// One of the data structures that are compared. One thread inserts; any thread may read.
 trait Contender: Send + Sync {
     fn insert(&self, key: &[u8], seq: u64, row: &[u8]);
     fn get(&self, key: &[u8]) -> Option<usize>;
@@ -54,11 +54,12 @@ const CONTENDERS: [(&str, Make); 3] = [
     ("btreemap", || Box::new(RwLock::new(BTreeMap::<Key, Box<[u8]>>::new()))),
 ];
 
-/// A measurement. It returns the time of all its operations. [`CASES`] lists their number.
+/// A measurement. Its function returns the total time of its operations; [`CASES`] has their
+/// number.
 enum Case {
-    /// Starts with an empty contender.
+    /// Starts with an empty data structure.
     Fresh(fn(Make, &Load) -> Duration),
-    /// Reads a contender that was filled in random order and scanned once.
+    /// Reads a data structure that was filled in random order and scanned once.
     Filled(fn(&dyn Contender, &Load) -> Duration),
 }
 
@@ -87,7 +88,7 @@ const CASES: [(&str, usize, Case); 10] = [
     ("all in order, steps before", ENTRIES, Case::Fresh(flush)),
 ];
 
-/// Keys in the engine's form: table id, partition key, 00, row key.
+/// Lists of keys in the engine's format: table id, partition key, a zero byte, row key.
 struct Load {
     ascending: Vec<Vec<u8>>,
     random: Vec<Vec<u8>>,
@@ -117,7 +118,8 @@ fn shuffled(keys: &[Vec<u8>], mut state: u64) -> Vec<Vec<u8>> {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         keys.swap(at, (state >> 33) as usize % (at + 1));
     }
-    // Copied in this order, so that reading the keys costs the contenders no cache misses.
+    // Copies the keys in this order to new memory, so that reading them later is sequential and
+    // causes no cache misses that would be charged to the data structures.
     keys.iter().map(|key| key.to_vec()).collect()
 }
 
@@ -217,11 +219,12 @@ impl Contender for Memtable {
     }
 }
 
-/// A key of the two maps. It sorts by user key; of equal user keys, the newest version is first.
+/// A key of the skip list and the B-tree. It sorts by user key; among equal user keys, the newest
+/// version is first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key(Box<[u8]>, Reverse<u64>);
 
-/// Allows searching the maps by a borrowed key.
+/// Allows a lookup in these maps with a borrowed key.
 trait Parts {
     fn parts(&self) -> (&[u8], Reverse<u64>);
 }

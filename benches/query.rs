@@ -3,11 +3,11 @@
 //!
 //! `cargo bench --bench query -- quick` prints median and best of several rounds; without `quick`
 //! criterion measures. A further argument selects the measurements whose names contain it. The
-//! files are mapped, compacted, uncompressed and warm; one thread reads them all.
+//! table files are memory-mapped, compacted, uncompressed and in the page cache. One thread reads.
 //!
-//! Scan rates count all rows of the scanned range, also those of skipped blocks. The printed counts
-//! show how many blocks were read. The `BTreeMap` decodes into a struct with known fields and
-//! borrows its texts, which an entity cannot do, so the comparison favours the `BTreeMap`.
+//! Scan rates count all rows of the scanned range, including rows of skipped blocks. The printed
+//! counts show how many blocks were read. The `BTreeMap` decodes into a struct with known fields
+//! and borrows its texts, which an entity cannot do, so the comparison favours the `BTreeMap`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -33,7 +33,7 @@ const ROUNDS: usize = 15;
 /// 2024-01-01 in ticks of 100 ns since 1601.
 const START: u64 = 133_485_408_000_000_000;
 
-/// A reading as stored in the maps for comparison.
+/// A reading, encoded into the values of the `BTreeMap`.
 #[derive(Serialize, Deserialize)]
 struct Reading<'a> {
     sequence: i64,
@@ -53,7 +53,7 @@ struct Reading<'a> {
 type Rows = BTreeMap<(String, String), Vec<u8>>;
 type Decode = fn(&[u8]) -> Reading<'_>;
 
-/// Runs measurements: with criterion, or quickly with several rounds.
+/// Runs measurements, either with criterion or in a few quick rounds.
 struct Bench {
     criterion: Option<Criterion>,
     /// Only measurements with this word in their name run.
@@ -138,8 +138,8 @@ fn row_key(row: u64) -> String {
 }
 
 /// Calls `with` with the keys and the reading of each row: ten partitions of 100,000 rows, ten
-/// typed properties. `Sequence` and `Recorded` ascend with the RowKey; all others are random, so
-/// that every block holds nearly all of their values.
+/// typed properties. `Sequence` and `Recorded` ascend with the RowKey. All other properties are
+/// random, so that every block holds nearly all of their values.
 fn each_reading(mut with: impl FnMut(String, String, &Reading<'_>)) {
     let mut rng = Rng::from_seed(4);
     for partition in 0..PARTITIONS {
@@ -198,7 +198,7 @@ fn query(table: &Table, text: &str) -> Query {
     table.query(text).expect("a filter")
 }
 
-/// Visits the results of a query as views; returns their number.
+/// Reads all rows of a query in place, and returns their number.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {
@@ -210,7 +210,7 @@ fn views(query: Query) -> u64 {
     rows
 }
 
-/// Describes the effort of a query in a short text.
+/// Returns a short text with the number of blocks that a query reads and the number of rows found.
 fn took(query: Query) -> String {
     let explain = query.explain().expect("a sound database");
     format!(
@@ -221,10 +221,11 @@ fn took(query: Query) -> String {
     )
 }
 
-/// Kinds of filters. Each has the share of rows that match, and a condition that is added to the
-/// condition on the partition. A zone summarizes the values of a property in a block.
-/// * "tail": a random property, at the end of its values. Zones skip the blocks without a matching
-///   value: some at 1 %, most at 0.1 %;
+/// The filters: the kind of each, the share of rows that match, and a condition that is combined
+/// with the condition on the partition. A zone holds the smallest and largest value of a property
+/// in a block.
+/// * "tail": the smallest values of a random property. Zones skip the blocks without a matching
+///   value: some blocks at 1 %, most at 0.1 %;
 /// * "half" and "middle": the wanted values are within the range of values of every block. Zones
 ///   can skip no block, so the figure is the rate of evaluation alone;
 /// * "clustered": a property that ascends with the key, so that zones skip nearly all blocks.
@@ -240,7 +241,7 @@ const SCANS: [(&str, &str, &str); 9] = [
     ("clustered", "1 %", "Recorded ge datetime'2024-01-01T13:53:20Z' and Sequence lt 51000"),
 ];
 
-/// Scans one partition repeatedly, and then all ten in turn, which together exceed the processor's
+/// Scans one partition repeatedly. Then scans all ten in turn, whose data exceed the processor
 /// caches.
 fn partition_scans(bench: &mut Bench, table: &Table) {
     for (kind, share, filter) in SCANS {
@@ -395,7 +396,7 @@ fn newest(bench: &mut Bench, table: &Table) {
     });
 }
 
-/// Measures a map from keys to the same rows, each encoded by `encode`.
+/// Measures a `BTreeMap` from keys to the same rows, encoded by `encode`.
 fn maps(bench: &mut Bench, name: &str, encode: impl Fn(&Reading<'_>) -> Vec<u8>, decode: Decode) {
     let mut map = Rows::new();
     each_reading(|pk, rk, reading| drop(map.insert((pk, rk), encode(reading))));

@@ -2,8 +2,8 @@
 //! large loads.
 //!
 //! `cargo bench --bench ranges` takes long, `-- quick` about four minutes. A further argument
-//! selects the measurements whose names contain it. The file system is printed; a file system in
-//! memory is refused. All reads are warm.
+//! selects the measurements whose names contain it. It prints the file system, and refuses a file
+//! system in memory. All reads find their data in the page cache.
 //!
 //! Not here: write amplification (`amplification`), commits during compaction (`commits`), drops
 //! and queues (`space`).
@@ -61,11 +61,11 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
-/// Upserts 160 MiB of raw bytes, ten times the memtable size, into an empty table; `TIMES` sets
-/// another factor. The keys ascend (also with the bulk loader), or are uniform or zipfian over half
-/// as many keys as upserts. The result is the number of bytes written until background work has
-/// ended, divided by the raw bytes of the encoded keys and rows. The bytes are counted by the
-/// database and by the system.
+/// Measures write amplification: upserts 160 MiB of raw bytes, ten times the memtable size, into an
+/// empty table. The variable `TIMES` sets another factor than ten. Keys ascend, or are uniform or
+/// zipfian over half as many keys as upserts; ascending keys are also bulk-loaded. The result is
+/// the bytes written until background work has ended, divided by the raw bytes of the encoded keys
+/// and rows. Both the database and the operating system count the bytes.
 fn write_amplification(dir: &Path, _quick: bool) {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(10);
     let row_bytes = row_bytes();
@@ -81,7 +81,7 @@ fn write_amplification(dir: &Path, _quick: bool) {
     }
 }
 
-/// Seconds for one operation.
+/// Seconds per operation, for each kind of read.
 struct Costs {
     hit: f64,
     miss: f64,
@@ -90,8 +90,8 @@ struct Costs {
 }
 
 /// Upserts 20 million (quick: 2 million) small rows in random order, then reads. Compares the costs
-/// with those of a table with a twentieth of the rows. Reads start when background work has ended,
-/// without a full compaction.
+/// with those in a table that has a twentieth of the rows. Reads start when background work has
+/// ended, without a full compaction.
 fn sustained(dir: &Path, quick: bool) {
     let (rows, time) = if quick { (2_000_000, 60) } else { (20_000_000, 1_200) };
     let few = loaded_costs(dir, rows / 20, Duration::from_secs(time));
@@ -106,7 +106,8 @@ fn sustained(dir: &Path, quick: bool) {
     line("full scan, a row", few.scan, many.scan);
 }
 
-/// Loads `rows` rows in random order into a new database, waits until it is at rest, and reads.
+/// Loads `rows` rows in random order into a new database, waits until background work has ended,
+/// and measures reads.
 fn loaded_costs(dir: &Path, rows: u64, time: Duration) -> Costs {
     let path = dir.join(format!("sustained-{rows}"));
     let db = Db::options().durability(Durability::Os).open(path).expect("room on the disk");
@@ -164,7 +165,7 @@ fn costs(table: &Table, rows: u64, loaded: u64) -> Costs {
     }
 }
 
-/// Visits the rows of a range in place; returns their number.
+/// Reads the rows of a range in place, and returns their number.
 fn views(table: &Table, range: KeyRange) -> u64 {
     let mut rows = 0;
     let done = table.scan(range).for_each_row(|row| {
@@ -176,7 +177,8 @@ fn views(table: &Table, range: KeyRange) -> u64 {
     rows
 }
 
-/// Runs some rounds of `count` operations each. Returns the seconds per operation in the fastest.
+/// Runs some rounds of `count` operations each. Returns the seconds per operation of the fastest
+/// round.
 fn best(count: usize, mut round: impl FnMut()) -> f64 {
     round();
     let rounds = (0..ROUNDS).map(|_| {
@@ -202,7 +204,7 @@ fn load_shuffled(table: &Table, rows: u64, time: Duration) -> u64 {
     rows
 }
 
-/// Returns the numbers below `count` in random order, equal in each call.
+/// Returns the numbers below `count` in random order, which is the same in each call.
 fn shuffled(count: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..u32::try_from(count).expect("below four billion")).collect();
     let mut rng = Rng::from_seed(4);

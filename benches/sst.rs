@@ -16,16 +16,17 @@ const ROWS: u64 = 340_000;
 const ROW_BYTES: usize = 100;
 const SEEKS: usize = 1_000;
 
-/// Writes a key of a telemetry table: a thousand devices, each with its readings in order of time.
+/// Writes key `i` of a telemetry table, which has a thousand devices with readings in order of
+/// time.
 fn key(i: u64, out: &mut Vec<u8>) {
     use std::io::Write;
     out.clear();
-    // Table number, partition, a zero, row key: the engine's key format.
+    // The engine's key format: table number, partition key, a zero byte, row key.
     let written = write!(out, "\0\0\0\x01device-{:04}\0{:012}", i / 340, i % 340 * 1_000);
     written.expect("writing to memory");
 }
 
-/// Writes a key that is absent: it is between two keys of the file.
+/// Writes an absent key, which would sort between two keys of the file.
 fn absent(i: u64, out: &mut Vec<u8>) {
     key(i, out);
     out.push(b'x');
@@ -41,7 +42,7 @@ fn keys(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     (0..ROWS).map(make).collect()
 }
 
-/// Returns all keys, in an order that processor caches do not predict.
+/// Returns all keys in a scattered order, so that prefetching does not help.
 fn shuffled(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     // A step without a common factor with ROWS visits every key once.
     let keys = keys(make);
@@ -102,8 +103,8 @@ fn builds(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Reports the fastest of many rounds. They are short enough that some are not interrupted by other
-/// processes.
+/// Reports the fastest of many rounds. The rounds are so short that other processes do not
+/// interrupt all of them.
 ///
 /// Results on a mostly idle 2-core x86-64 virtual machine, files in memory:
 ///
@@ -129,8 +130,8 @@ fn all_best() {
     let (all, present, absent) = (keys(key), shuffled(key), shuffled(absent));
     for shape in [SstShape::Mapped, SstShape::Cached] {
         let file = SstFile::build(shape, &all, ROW_BYTES);
-        // Reads every block once: the first access to a block verifies its checksum, which is not
-        // measured.
+        // Reads every block once before the measurement, because the first access to a block also
+        // verifies its checksum.
         black_box(file.scan());
         for (name, keys, expected) in [("hit", &present, true), ("miss", &absent, false)] {
             let mut chunks = keys.chunks(STEP).cycle();

@@ -1,8 +1,8 @@
 //! Measures parts of the engine one by one: log records, rows, shapes, filters, merging, commits in
 //! memory.
 //!
-//! `cargo bench --bench structures`; docs/BENCHMARKS.md explains how to keep a baseline and compare
-//! with it.
+//! Run it with `cargo bench --bench structures`. docs/BENCHMARKS.md explains how to keep a baseline
+//! and compare with it.
 //!
 //! Not here: the memtable and files, which have their own benchmarks; instruction counts
 //! (`instructions`).
@@ -109,7 +109,8 @@ fn filters(criterion: &mut Criterion) {
     let table = filled(&db, 0..ROWS);
     db.compact().expect("memory");
     group.throughput(Throughput::Elements(ROWS));
-    // No block can be skipped for the first filter; for the second, zones skip nearly all blocks.
+    // Zones (the value range of each property in a block) can skip no block for the first filter,
+    // and nearly all blocks for the second.
     for text in ["Load eq 500", "Sequence eq 500L"] {
         group.bench_function(format!("count/{text}"), |bencher| {
             bencher.iter(|| table.query(text).expect("a filter").count().expect("sound"));
@@ -147,7 +148,7 @@ fn scans(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Commits with the log in memory: measures the cost of a commit without the disk.
+/// Measures the cost of a commit without the disk: the log is in memory.
 fn commits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit in memory");
     for rows in [1, 100] {

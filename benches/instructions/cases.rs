@@ -1,5 +1,5 @@
-//! Defines the cases. Each creates its database in the current directory, and passes the part to be
-//! counted to `measured_part`.
+//! Defines the cases of `benches/instructions.rs`. Each creates its database in the current
+//! directory, and passes the function to be counted to `measured_part`.
 //!
 //! Entities have ten properties of eight types. One-time costs, such as the checksum of a block,
 //! are paid before the measured part, unless the case measures them.
@@ -24,12 +24,12 @@ use super::measured_part;
 /// A case to count.
 pub struct Case {
     pub name: &'static str,
-    /// The number of operations in the counted part; passed to `run`.
+    /// The number of operations in the counted part. It is the argument of `run`.
     pub operations: u64,
     pub run: fn(u64),
 }
 
-/// The number of rows in a table for reads.
+/// The number of rows in a table that cases read.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
 /// 2024-01-01 in ticks of 100 ns since 1601.
@@ -74,7 +74,7 @@ pub const CASES: &[Case] = &[
     case("open after a close", 1, open),
 ];
 
-/// A clock that advances by a fixed time with every read, so that every run sees the same times.
+/// A clock that advances by a fixed time with every read, so that all runs see the same times.
 #[derive(Debug)]
 struct Ticking(AtomicU64);
 
@@ -122,10 +122,10 @@ fn file() -> Ground {
     ground
 }
 
-/// Creates one compressed file; its blocks are in the cache after they were read once.
+/// Creates a database with one compressed file. Blocks that were read once stay in the cache.
 fn compressed() -> Ground {
     let ground = opened(options().codec(Codec::Zstd));
-    // Merged files are compressed; a file that was only flushed is not.
+    // Compaction compresses, and a flush does not. So two flushed files are merged.
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 0));
     ground.db.flush().expect("room on the disk");
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 1));
@@ -133,7 +133,8 @@ fn compressed() -> Ground {
     ground
 }
 
-/// Creates four table files and a memtable. Each holds a different fifth of the rows.
+/// Creates a database with four table files and a memtable, each with a different fifth of the
+/// rows.
 fn layers() -> Ground {
     let ground = empty();
     for layer in 0..5 {
@@ -155,7 +156,7 @@ impl Ground {
     }
 }
 
-/// Maps the row numbers to a fixed pseudo-random order.
+/// Maps row number `i` to another one, which gives a fixed pseudo-random order.
 fn mixed(i: u64) -> u64 {
     i * 7_919 % ROWS
 }
@@ -300,7 +301,7 @@ fn get(ground: &Ground, n: u64, view: bool) {
     measured_part(&mut || _ = black_box(get_all(ground, &keys, view)));
 }
 
-/// Gets `keys` one by one, in place if `view`. Returns the number of keys found.
+/// Gets `keys` one by one, in place if `view` is set. Returns the number of keys found.
 fn get_all(ground: &Ground, keys: &[(String, String)], view: bool) -> usize {
     let found = |(partition_key, row_key): &&(String, String)| {
         if view {
@@ -322,7 +323,7 @@ fn miss(n: u64) {
     measured_part(&mut || _ = black_box(get_all(&ground, &keys, true)));
 }
 
-/// Visits the results of a query; returns the number of rows.
+/// Reads all rows of the query in place, and returns their number.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {

@@ -1,7 +1,7 @@
 //! Measures write amplification: defines the loads, and runs a load on a new database.
 //!
-//! A load consists of single upserts by one thread, each handed to the operating system. Rows have
-//! random bytes, so that compression has no effect on the bytes written.
+//! A load consists of single upserts by one thread with durability `os`. Rows have random bytes, so
+//! that compression has no effect on the bytes written.
 //!
 //! Not here: other engines, which `benches/compare` measures with its own loads.
 
@@ -13,7 +13,8 @@ use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
 /// The memtable size.
 pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
-/// Random bytes in each row. With keys and the other properties a row has about 120 bytes, encoded.
+/// The number of random bytes in each row. An encoded row has about 120 bytes with its keys and the
+/// other properties.
 pub const NOTE_BYTES: usize = 72;
 /// The skew of the zipfian keys, as in YCSB.
 const THETA: f64 = 0.99;
@@ -21,7 +22,7 @@ const THETA: f64 = 0.99;
 const QUIET: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(600);
 
-/// The keys of the upserts and their order.
+/// A sequence of upserts: how many there are, and the order of their keys.
 pub struct Load {
     pub name: &'static str,
     /// The number of upserts.
@@ -43,7 +44,7 @@ pub struct Written {
     pub log: u64,
     pub flush: u64,
     pub compaction: u64,
-    /// All bytes that the process wrote, if the system counts them.
+    /// All bytes that the process wrote, if the operating system counts them.
     pub process: Option<u64>,
     /// Time until the last write returned.
     pub loading: Duration,
@@ -52,7 +53,7 @@ pub struct Written {
 }
 
 impl Load {
-    /// Returns the three loads of about `bytes` raw bytes each, with rows of `row_bytes`.
+    /// Returns the three loads. Each has about `bytes` raw bytes in rows of `row_bytes`.
     pub fn all(bytes: u64, row_bytes: u64) -> [Self; 3] {
         let writes = bytes / row_bytes;
         let keys = writes / 2;
@@ -63,8 +64,8 @@ impl Load {
         ]
     }
 
-    /// Calls `with` for each write, with the number of its key and its random bytes. Every call of
-    /// `each` passes the same sequence.
+    /// Calls `with` for each write, with the number of the key and random bytes. Every call of
+    /// `each` generates the same sequence.
     pub fn each(&self, mut with: impl FnMut(u64, &[u8; NOTE_BYTES])) {
         let (mut keys, mut notes) = (Rng::from_seed(1), Rng::from_seed(2));
         let mut note = [0; NOTE_BYTES];
@@ -104,12 +105,12 @@ impl Written {
     }
 }
 
-/// Returns partition and row of a key.
+/// Returns the PartitionKey and the RowKey of key `number`.
 pub fn key(number: u64) -> (String, String) {
     (format!("device-{:05}", number / PARTITION_ROWS), format!("{:09}", number % PARTITION_ROWS))
 }
 
-/// Builds the entity of a key.
+/// Returns the entity of key `number`, with `note` as its random bytes.
 pub fn entity(number: u64, note: &[u8; NOTE_BYTES]) -> Entity {
     let (partition, row) = key(number);
     Entity::new(partition, row)
@@ -133,8 +134,8 @@ pub fn row_bytes() -> u64 {
     of("raw_bytes") / of("entries")
 }
 
-/// Runs `load` on a new database in `dir`, by single upserts, or as a bulk load of new keys by
-/// entity groups.
+/// Runs `load` on a new database in `dir`: by single upserts, or, if `is_bulk` is set, with the
+/// bulk loader.
 pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES).durability(Durability::Os);
     let db = options.open(dir).expect("room on the disk");
@@ -175,8 +176,8 @@ pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     Written { log, flush, compaction, process, loading, resting }
 }
 
-/// Waits until background work is at rest: no counter changes and nothing is written. Returns the
-/// time from the call to the last change.
+/// Waits until background work has ended: no counter changes and nothing is written for a while.
+/// Returns the time from the call to the last change.
 pub fn rest(db: &Db) -> Duration {
     let start = Instant::now();
     let mut seen = (db.stats(), process_written());
@@ -235,7 +236,8 @@ impl Zipfian {
         (rank as u64).min(self.count - 1)
     }
 
-    /// Scatters the hot keys over all partitions. A prime stride visits every key.
+    /// Returns a key by its zipfian rank. Multiplying the rank by a prime scatters the hot keys
+    /// over all partitions, and still reaches every key.
     fn scattered(&self, rng: &mut Rng) -> u64 {
         self.rank(rng) * 2_654_435_761 % self.count
     }

@@ -1,5 +1,5 @@
-//! Measures the latency of durable commits during compaction. Plain appends and syncs on the same
-//! device, measured in alternating slices of time, serve for comparison.
+//! Measures the latency of durable commits during compaction. For comparison it measures plain
+//! appends and syncs on the same device, in alternating slices of time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use rowstone::{Db, Durability, Rng, Stats, Table};
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 
 const DEVICE_WRITE: [u8; 4096] = [7; 4096];
-/// The file for the measurement of the device is truncated to zero bytes when it has this size.
+/// The file for measuring the device is truncated to zero bytes when it reaches this size.
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ const PACE: u64 = 60_000;
 /// Sorted latencies.
 struct Latencies(Vec<Duration>);
 
-/// A file on the device, used like a log.
+/// A file on the measured device, which is appended to and synced like a write-ahead log.
 struct Device {
     file: File,
     written: u64,
@@ -43,7 +43,7 @@ struct Bench {
     busy: Table,
     watched: Table,
     device: PathBuf,
-    /// The number of keys of the load.
+    /// The number of distinct keys that the concurrent load upserts.
     keys: u64,
     inserted: u64,
 }
@@ -79,8 +79,8 @@ pub fn run(dir: &Path, quick: bool) {
 }
 
 impl Bench {
-    /// Measures alternating slices of inserts by `threads` threads and of syncs of the device,
-    /// during a load of `pace` upserts per second.
+    /// Measures inserts by `threads` threads and syncs of the device, in alternating slices of
+    /// time. Meanwhile a load runs, of `pace` upserts per second.
     fn measure(&mut self, threads: u64, pace: Option<u64>, time: Duration) -> Phase {
         let mut device = Device::new(&self.device);
         let (mut inserts, mut syncs) = (Vec::new(), Vec::new());
@@ -195,7 +195,7 @@ impl Latencies {
 }
 
 impl Phase {
-    /// Prints the results; `alone` is the p99 latency of the device without any load.
+    /// Prints the results. `alone` is the p99 latency of the device when no load runs.
     fn print(&self, name: &str, alone: Duration) {
         let times = |device: Duration| {
             self.inserts.at(99.9).as_secs_f64() / device.as_secs_f64().max(f64::EPSILON)

@@ -1,5 +1,5 @@
-//! Measures large deletions: drops of a partition and a table, and a queue that deletes entity by
-//! entity.
+//! Measures large deletions: the drop of a partition, the drop of a table, and a queue whose
+//! entities are deleted one by one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use rowstone::{Db, Durability, Entity, KeyRange, Options};
 use super::amplification::{pause, rest};
 use super::{PARTITIONS, load_shuffled, partition_key, stat};
 
-/// The maximum time to wait for space to be reclaimed; a tenth of it if quick.
+/// The maximum time to wait until space is reclaimed. A quick run waits a tenth of it.
 const RECLAIM_MAX: Duration = Duration::from_secs(120);
 /// The number of entities in the queue.
 const WINDOW: u64 = 10_000;
-/// The number of inserts and deletes between two reads of the head.
+/// The number of inserts and deletes between two reads of the head of the queue.
 const LOOK_EACH: u64 = 250;
 const JOB: &str = "resize /pictures/2024/07/harbour.jpeg to 640 by 480 and tell frontend-3";
 
@@ -25,8 +25,8 @@ struct Called {
     most: Duration,
 }
 
-/// Drops a partition with a tenth of a table, then the table. Prints the time of the call and the
-/// time until the space is reclaimed.
+/// Drops a partition with a tenth of a table's rows, then the whole table. For each drop, prints
+/// the time of the call and the time until the space is reclaimed.
 pub fn drops(dir: &Path, quick: bool) {
     let rows = if quick { 500_000 } else { 5_000_000 };
     let path = dir.join("drop");
@@ -63,8 +63,8 @@ pub fn drops(dir: &Path, quick: bool) {
     db.close().expect("nothing keeps it from closing");
 }
 
-/// Waits until the files have at most `enough` bytes, according to the manifest and in the
-/// directory.
+/// Waits until the table files have at most `enough` bytes: first according to the manifest, then
+/// in the directory. Prints both times.
 fn reclaimed(db: &Db, path: &Path, what: &str, called: &Called, enough: u64) {
     let Called { start, took, most } = *called;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;

@@ -1,7 +1,8 @@
-//! Runs the fuzz targets under one of two drivers: libFuzzer if cargo-fuzz sets `cfg(fuzzing)`;
-//! otherwise, on stable Rust, a replay of the stored corpus with seeded mutations.
+//! Runs the fuzz targets under one of two drivers. With cargo-fuzz, which sets `cfg(fuzzing)`, the
+//! driver is libFuzzer. Otherwise, on stable Rust, it is a replay of the stored corpus with seeded
+//! mutations.
 //!
-//! Both enforce a memory limit, see `memory`; libFuzzer also enforces a time limit.
+//! Both drivers enforce a memory limit (see `memory`); libFuzzer also enforces a time limit.
 //!
 //! Not here: the targets themselves (`rowstone::fuzzing`).
 
@@ -13,7 +14,7 @@ pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
 
-/// Replays one target for about `time`, and prints the counts.
+/// Replays one target for about `time`, and prints how many inputs it ran.
 pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     let start = Instant::now();
     let bounded = |data: &[u8]| memory::bounded(name, target, data);
@@ -21,12 +22,13 @@ pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
 }
 
-/// Returns the name of a target, from the path of its function.
+/// Returns the name of a target, which is the last segment of the path of its function.
 pub fn name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or_default().trim()
 }
 
-/// Expands to the whole program of a target: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// Expands to the whole program of a fuzz target:
+/// `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(fuzzing)]
 #[macro_export]
 macro_rules! target {
@@ -37,7 +39,8 @@ macro_rules! target {
     };
 }
 
-/// Expands to the whole program of a target: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// Expands to the whole program of a fuzz target:
+/// `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! target {

@@ -1,9 +1,9 @@
-//! Counts the memory that a target holds. A target that allocates memory by a wrong length in its
-//! input is thus detected even on a machine with enough memory.
+//! Limits the memory that a fuzz target holds. A target that trusts a wrong length in its input
+//! allocates too much, and the limit detects this even on a machine with enough memory.
 //!
 //! Invariants
 //! * only the target's own thread and the Rust allocator are counted, not the memory of zstd;
-//! * a limit depends on the length of the input, never on its content.
+//! * a limit depends on the target and the length of its input, not on the content of the input.
 //!
 //! Not here: memory leaks, which libFuzzer's leak check detects.
 #![expect(
@@ -14,7 +14,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Targets that hold more than one decoded structure, for example a database, with their limits.
+/// Targets with a higher limit than [`BASE_BYTES`], because they hold more than one decoded
+/// structure, for example a database.
 const ROOMY: &[(&str, usize)] = &[
     ("csv", 32 << 20),
     ("directory", 32 << 20),
@@ -22,16 +23,17 @@ const ROOMY: &[(&str, usize)] = &[
     ("ndjson", 32 << 20),
     ("program", 64 << 20),
     ("rest", 32 << 20),
-    // A compressed block may declare 4 MiB, and here it is decompressed twice.
+    // A compressed block may declare an uncompressed size of 4 MiB, and the target decompresses it
+    // twice.
     ("block", 10 << 20),
 ];
-/// The memory that a decoder may hold for any input.
+/// The memory that other targets may hold for an input of any length.
 const BASE_BYTES: usize = 256 << 10;
-/// The memory that a decoder may hold in addition per input byte: a table file's metadata take up
-/// to fifty times as many bytes in memory as in their shortest encoding.
+/// The memory that every target may hold in addition for each byte of the input. Decoded metadata
+/// of a table file take up to fifty times the bytes of their shortest encoding.
 const BYTES_PER_BYTE: usize = 128;
 
-/// Returns the maximum that the target `name` may hold at a time for an input of `len` bytes.
+/// Returns how many bytes the target `name` may hold at any time for an input of `len` bytes.
 pub fn limit(name: &str, len: usize) -> usize {
     let roomy = ROOMY.iter().find(|(roomy, _)| *roomy == name);
     roomy.map_or(BASE_BYTES, |(_, bytes)| *bytes) + len * BYTES_PER_BYTE
@@ -56,8 +58,8 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Adds a change of the allocated bytes. Memory that one thread allocates and another frees is
-/// counted wrong in both.
+/// Adds `change` to the number of bytes that this thread holds. If one thread allocates and another
+/// frees, the counts of both threads are wrong.
 fn count(change: isize) {
     // Ignores the error: a thread that is exiting no longer has counters.
     let _ = HELD.try_with(|held| {

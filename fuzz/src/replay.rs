@@ -1,20 +1,20 @@
-//! Runs the stored corpus of a target, as it is and mutated, on stable Rust.
+//! Runs a fuzz target on its stored corpus, first unchanged and then mutated, on stable Rust.
 //!
-//! The mutations are seeded: a failure prints the target, the seed and the bytes in hex.
+//! The mutations are seeded. A failure prints the target, the seed and the bytes in hex.
 #![expect(clippy::disallowed_methods, reason = "reads the corpus, which no seam covers")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-/// The counts of one target.
+/// The number of inputs on which a target ran: stored ones, and mutated ones.
 pub struct Replayed {
     pub stored: u64,
     pub mutated: u64,
 }
 
-/// Replays the corpus of `name`, then inputs mutated from it with `seed`, while `more` returns true
-/// for the number of mutated inputs so far. The target must neither panic nor loop forever on any
-/// input.
+/// Runs `target` on the corpus of `name`, then on inputs mutated from it with `seed`. Before each
+/// mutated input, `more` gets the number of mutated inputs so far; the replay ends when it returns
+/// false. The target must neither panic nor loop forever on any input.
 pub fn replay(
     name: &str,
     target: impl Fn(&[u8]),
@@ -69,7 +69,7 @@ fn mutate(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
             3 => input.insert(at, rng.below(256) as u8),
             4 => drop(input.drain(at..input.len().min(at + 1 + rng.below(8)))),
             5 => input.truncate(at),
-            // Duplicates bytes, so that values that must differ are equal.
+            // Copies bytes to another position. Values that must differ may then be equal.
             6 => {
                 let len = rng.below(8).min(input.len() - at);
                 let to = rng.below(input.len() - len + 1);

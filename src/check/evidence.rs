@@ -1,13 +1,13 @@
 //! Collects the readable data of a damaged, closed database, and finds each key's current version.
 //!
-//! The rules of proof:
+//! These rules decide which data count as proven:
 //! * A whole manifest proves which files are live. An incomplete manifest proves only that files
 //!   removed by a readable manifest edit are not live. Any other file may be live.
-//! * Log commits are proven up to the first lost commit; later ones are not part of the state.
+//! * Log commits are proven up to the first lost commit; later commits are not part of the state.
 //! * A row is proven if no file that may hold a newer version of its key lost data at that key.
 //!   Otherwise it is *suspect*: lost data may have overwritten or deleted it.
 //!
-//! This module writes nothing; `db::repair` writes the new database.
+//! This module writes no files; `db::repair` writes the new database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(crate) struct Evidence {
     pub(crate) sources: Vec<Source>,
     /// Existing table files that the manifest does not name.
     pub(crate) unnamed: Vec<FileNumber>,
-    /// Held so that no other process changes the directory.
+    /// Held, if the directory could be locked, so that no other process changes it.
     _lock: Option<Box<dyn FileLock>>,
 }
 
@@ -51,21 +51,22 @@ pub(crate) enum Breadth {
     All,
 }
 
-/// The conclusion about a key.
+/// The conclusion about the current version of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The item with this index is the current row.
     Live(usize),
     /// The item with this index is the newest one that can be read, but a newer one may be lost.
     Suspect(usize),
-    /// The key was deleted, either by itself or as part of a deleted span or table.
+    /// The key is deleted, either by a tombstone of its own or with a deleted span of keys or a
+    /// deleted table.
     Gone,
-    /// The current row of the key cannot be read.
+    /// The newest version is a row that cannot be read.
     RowLost,
 }
 
-/// The maximum memory for shapes, in bytes. The limit is generous, because no cache competes for
-/// memory here.
+/// The maximum memory for shapes (lists of property names and types), in bytes. The limit is
+/// generous, because no cache competes for memory here.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {
@@ -86,8 +87,8 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // A lock file does not prove that there is a database: a directory of backups also has
-            // one.
+            // A lock file alone does not prove that there is a database, because a directory of
+            // backups also has one.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
             if !names.iter().any(is_of_database) {
@@ -108,7 +109,8 @@ impl Evidence {
             tables.iter().filter(|number| !is_named(number)).copied().collect();
         let is_there = |source: &Source| tables.contains(&source.number);
         let named = version.files().map(|file| Source::named(&file.meta));
-        // An incomplete manifest may name files that were removed later, so skip missing ones.
+        // An incomplete manifest may name files that lost edits removed, so files that do not exist
+        // are skipped.
         let mut sources: Vec<Source> = named.filter(|s| is_whole || is_there(s)).collect();
         if !is_whole || breadth == Breadth::All {
             let is_read = |number: &&FileNumber| {
@@ -140,23 +142,24 @@ impl Evidence {
         self.salvaged.doubt.is_none()
     }
 
-    /// Returns the size of the files to read, in bytes.
+    /// Returns the total size of the files to read, as far as the manifest states it.
     pub(crate) fn bytes(&self) -> u64 {
         self.sources.iter().filter_map(|source| source.meta.as_ref()).map(|meta| meta.bytes).sum()
     }
 
-    /// Returns the first error of a file that is undamaged, but in a format that this build cannot
-    /// read. Such errors are known only after the files were read.
+    /// Returns the first error that reports a format of a newer build instead of damage. Such
+    /// errors are known only after the files were read.
     pub(crate) fn unsupported(&self) -> Option<&Error> {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
 
-    /// Returns the Seq of the last commit in the proven state.
+    /// Returns the Seq (sequence number) of the last commit in the proven state.
     pub(crate) fn as_of(&self) -> Seq {
         self.logs.last.max(self.salvaged.version.flushed_seq)
     }
 
-    /// Returns an upper bound of all Seqs ever assigned, according to the readable data.
+    /// Returns an upper bound of all Seqs that were ever assigned, as far as the readable data
+    /// show.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.sources.iter().map(|source| source.seqs.1).filter(|seq| *seq < Seq::MAX);
         let known =
@@ -164,8 +167,8 @@ impl Evidence {
         known.max(self.salvaged.version.seq_max())
     }
 
-    /// Calls `visit` with every readable key, in order, and the conclusion about it. Afterwards
-    /// each element of `sources` describes the losses of its file.
+    /// Calls `visit` for every readable key, in order, with the versions found and the conclusion
+    /// about them. Afterwards each element of `sources` describes the losses of its file.
     ///
     /// # Errors
     /// Errors of `visit`.
@@ -194,8 +197,8 @@ impl Evidence {
         };
         if item.seq < floor {
             // An imported row may have a lower Seq than the deletion of its span, and still be
-            // live. Without a whole manifest, it cannot be distinguished from a row that the
-            // deletion removed.
+            // live. With an incomplete manifest, such a row looks like a row that the deletion
+            // removed.
             let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
@@ -211,7 +214,7 @@ impl Evidence {
         }
     }
 
-    /// Returns the name of the file in which `item` was found.
+    /// Returns the name of the file that contains `item`.
     pub(crate) fn file_of(&self, item: &Item) -> String {
         match item.from {
             FoundIn::Table(i) => self.sources.get(i).map(|source| source.name.clone()),
@@ -220,8 +223,8 @@ impl Evidence {
         .unwrap_or_default()
     }
 
-    /// Whether `item` is part of the proven state. Returns false for an item of a table file that
-    /// no longer holds the key according to the manifest, for example after compaction. If the
+    /// Whether `item` is part of the proven state. Returns false for an item of a table file that,
+    /// according to the manifest, no longer holds the key (for example after compaction). If the
     /// manifest is whole, also returns false for a log entry after damage.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
@@ -230,13 +233,13 @@ impl Evidence {
         }
     }
 
-    /// Whether the file may be live although the manifest is incomplete: true unless a readable
+    /// Whether a file may be live although the manifest is incomplete. Returns false if a readable
     /// manifest edit removed the file.
     fn may_be_live(&self, number: Option<FileNumber>) -> bool {
         number.is_none_or(|number| !self.salvaged.removed.contains(&number))
     }
 
-    /// Whether source `i` may hold the current version of `key`, as far as the manifest shows.
+    /// Whether source `i` may hold the current version of `key`, according to the manifest.
     fn holds(&self, i: usize, key: &[u8]) -> bool {
         let number = self.sources.get(i).map(|source| source.number);
         if !self.is_whole() {
@@ -272,7 +275,8 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
             let problem = format!("{} is open: close it there first", dir.display());
             Err(Error::new(ErrorKind::Locked, problem))
         }
-        // Continues without a lock: locking also fails on a read-only medium, which cannot change.
+        // Continues without a lock. Locking also fails on a read-only medium, which no process can
+        // change.
         Err(_) => Ok(None),
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! * [`read_proven`] reads as recovery does, up to the first damage that lost an acknowledged
 //!   commit. The result is the consistent state before that commit.
-//! * [`read_all`] reads every record that verifies, also after damage, for callers that examine
-//!   each row by itself.
+//! * [`read_all`] reads every record with a valid checksum, even after damage. Its callers decide
+//!   about each row separately.
 //!
-//! FORMAT.md §recovery describes the format. This module writes nothing; `lsm::recovery` replays
+//! FORMAT.md §recovery describes the format. This module writes no files; `lsm::recovery` replays
 //! logs into an engine.
 
 use std::collections::BTreeMap;
@@ -33,10 +33,11 @@ pub(crate) struct LogRows {
     pub(crate) rows: BTreeMap<Vec<u8>, Vec<LogEntry>>,
     pub(crate) range_tombstones: Vec<RangeTombstone>,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
-    /// The Seq of the newest commit read.
+    /// The Seq (sequence number) of the newest commit that was read.
     pub(crate) last: Seq,
     pub(crate) losses: Vec<LogLoss>,
-    /// Describes a torn tail, which is an ordinary result of a crash.
+    /// Describes a torn tail (an incomplete record at the end of a log), which is an ordinary
+    /// result of a crash.
     pub(crate) torn: Option<String>,
     /// The highest Seq reservation that any record states.
     pub(crate) seq_reservation: Seq,
@@ -54,13 +55,13 @@ pub(crate) struct LogEntry {
     pub(crate) is_behind: bool,
 }
 
-/// Damage of a log.
+/// A part of a log that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLoss {
     pub(crate) file: FileNumber,
     pub(crate) problem: String,
     /// The number of readable commits after the damage. They are not part of the recovered state,
-    /// because earlier commits are unreadable.
+    /// because commits before them are lost.
     pub(crate) commits_behind: u64,
 }
 
@@ -69,16 +70,16 @@ struct Reading<'a> {
     dir: &'a Path,
     shapes: &'a Shapes,
     flushed: Seq,
-    /// The shapes that the current log defines, by number.
+    /// The shapes that records of the current log define, by number.
     numbered: BTreeMap<u32, std::sync::Arc<Shape>>,
     is_behind: bool,
-    /// The minimum length of the current log, as the manifest and the log's records state it.
+    /// The minimum length of the current log that the manifest and records of the log state.
     len: DurableLen,
     out: LogRows,
 }
 
-/// Reads the logs of `version` up to the first damage that lost a commit. Together with the files
-/// of `version`, the result is a consistent state.
+/// Reads the logs of `version` up to the first damage that lost a commit. The result and the table
+/// files of `version` make up a consistent state.
 ///
 /// # Errors
 /// `Unsupported` for logs of a newer build.
@@ -125,8 +126,8 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
     Ok(reading.out)
 }
 
-/// Logs state how much of the manifest is durable. Returns the greatest such length in the logs of
-/// the directory.
+/// Returns how much of the manifest was durable according to the logs in the directory. Log records
+/// state such lengths; the result is the greatest of them.
 pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
     let mut most = None;
     for name in fs.list(dir).unwrap_or_default() {
@@ -151,7 +152,7 @@ pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
 }
 
 impl LogRows {
-    /// Adds the entries of `all` that `self` lacks, marked as being after damage.
+    /// Adds the entries of `all` that are not in `self`, and marks them as found after damage.
     pub(crate) fn with_rest(mut self, all: LogRows) -> LogRows {
         for (key, entries) in all.rows {
             let known = self.rows.entry(key).or_default();
@@ -194,7 +195,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads one log up to `end`, or as far as its records are valid if `end` is `None`. Returns
-    /// false unless `end` was reached; the later logs are then not part of the state.
+    /// whether `end` was reached. If not, the later logs are not part of the state.
     fn proven_log(
         &mut self,
         version: &Version,
@@ -242,8 +243,8 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// Finds the first of `logs` that is shorter than the length that was once durable. Returns the
-    /// position at which its records end, and a description of the problem.
+    /// Finds the first of `logs` that is shorter than a length at which it was once durable.
+    /// Returns the position at which its records end, and a description of the problem.
     fn short(&self, version: &Version, logs: &[LogMeta]) -> Option<(Position, String)> {
         logs.iter().find_map(|log| {
             let mut reader = self.open(log.number, Some(log.id)).ok()?;
@@ -255,8 +256,8 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Returns the highest durable offset that a record states, among the records after the
-    /// reader's position and those in the logs `later`.
+    /// Returns the highest durable position that a record states. It searches the records after the
+    /// position of `reader` and those of the logs `later`.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
@@ -305,8 +306,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads records until the reader stops or a record is invalid. Returns the problem of the
-    /// invalid record, if there is one.
+    /// Reads records until the reader stops or a record is invalid. Returns the problem of an
+    /// invalid record.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {
@@ -348,7 +349,7 @@ impl<'a> Reading<'a> {
             decode_user_key(&key)?;
             let row = match entry.kind {
                 Kind::Delete => None,
-                // `None` if the row's shape was defined in the damaged part.
+                // The row is unreadable if a damaged record defined its shape.
                 Kind::Put => self.row(entry.row).ok(),
             };
             let is_behind = self.is_behind;
@@ -371,7 +372,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Counts the readable commits from the current position on, and skips damage.
+/// Counts the readable commits after the current position. Damaged records are skipped.
 fn commits_behind(reader: &mut LogReader) -> u64 {
     let mut commits = 0;
     loop {

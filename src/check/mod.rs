@@ -1,4 +1,4 @@
-//! Verification: reads all files from disk and compares them with the metadata about them.
+//! Verifies a database: reads all files from disk and compares them with the metadata about them.
 //!
 //! | rule     | requirement                                                                     |
 //! | manifest | CURRENT names it; every record verifies, and its edits make the current version |
@@ -7,7 +7,7 @@
 //! | log      | every record up to the end of the commits verifies, and so does its payload     |
 //! | catalog  | every range with files belongs to a known or dropped table; all rows are valid  |
 //!
-//! A damaged file is quarantined. The submodules read a database that cannot be opened.
+//! A damaged file is quarantined (compaction avoids it). The submodules read unopenable databases.
 
 mod evidence;
 mod logs;
@@ -29,11 +29,11 @@ use crate::lsm::{Engine, Inspector};
 pub struct VerifyReport {
     /// The number of checked objects of each kind.
     pub checked: Vec<(&'static str, u64)>,
-    /// Where a crash had cut off the log or the manifest when the database was opened, and the
-    /// bytes that were dropped there ([`OpenReport::torn`](crate::OpenReport::torn)). This is not a
+    /// Where the log or the manifest was cut off by a crash, and the bytes that were dropped there
+    /// when the database was opened ([`OpenReport::torn`](crate::OpenReport::torn)). This is not a
     /// problem by itself.
     pub torn: Option<String>,
-    /// The problems, each with file and offset; empty for a sound database.
+    /// The problems, each with file name and offset. A sound database has none.
     pub problems: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ impl VerifyReport {
     }
 }
 
-/// Verifies all files. Calls `progress` with the number of bytes read since the last call. `tables`
-/// returns the ids in the catalog at the time of the call.
+/// Verifies all files. Calls `progress` with the number of bytes read since its last call. `tables`
+/// returns the ids of the tables that are in the catalog when it is called.
 ///
 /// # Errors
 /// Errors that prevent the verification; problems found are in the report.
@@ -115,8 +115,7 @@ pub(crate) fn gaps(version: &crate::manifest::Version) -> Vec<String> {
 
 /// Reports ranges of `version` that belong to no table of this database. A concurrent drop first
 /// removes a table from the catalog, then reclaims its ranges. So a range is reported only if its
-/// table is neither in the catalog nor dropped, and if the range still exists after both were
-/// checked.
+/// table is neither in the catalog nor dropped, and the range still exists after these checks.
 ///
 /// Requires: `tables` is read after the version was pinned.
 fn catalog(

@@ -1,13 +1,13 @@
 //! Visits all keys of a damaged database in order, with every readable version and possible losses.
 //!
 //! Each table file is a source of entries in key order; the logs are one more source. Where blocks
-//! of a file are lost, the file has a *gap*: a span of keys, any of which it may have held. Sources
-//! are merged by key. A file is opened at its first key and closed after its last one.
+//! of a file are lost, the file has a *gap*: a span of keys, and the file may have held any of
+//! them. Sources are merged by key. A file is opened at its first key and closed after its last
+//! one.
 //!
-//! A gap extends from the last key read before it to the first key read after it. Of the key before
-//! the gap, only older versions may be lost; of the key after it, newer versions may be lost.
-//! Memory is bounded by one block of each open file, and the entries of the logs. `evidence`
-//! chooses among the versions.
+//! A gap extends from the last key read before it to the first key read after it. It may hide older
+//! versions of the key before it, and newer ones of the key after it. Memory is bounded by one
+//! block of each open file, and the entries of the logs. `evidence` chooses among the versions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,8 +33,8 @@ pub(crate) struct Source {
     pub(crate) number: FileNumber,
     /// The metadata in the manifest, if it names the file.
     pub(crate) meta: Option<FileMeta>,
-    /// The file's first and last key: from the manifest, or else from the file's statistics or
-    /// entries.
+    /// The first and the last key of the file, as the manifest states them. For a file that the
+    /// manifest does not name, they come from its statistics or its entries.
     pub(crate) keys: Option<KeyBounds>,
     pub(crate) seqs: (Seq, Seq),
     /// The number of entries, if known.
@@ -43,18 +43,19 @@ pub(crate) struct Source {
     pub(crate) outcome: Outcome,
 }
 
-/// The parts of a file that were read, and the losses.
+/// What was read from a file, and what was lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) read: u64,
-    /// Spans of keys, both ends included. The file may have held any key of a span.
+    /// The gaps as (first key, last key), both included. The file may have held any key of a gap.
     pub(crate) gaps: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The number of keys with unreadable rows; `rows_between` has the first and the last such key.
+    /// The number of keys whose rows are unreadable. The next field is the first and the last of
+    /// these keys.
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
-    /// The first error that reports an unknown format and not damage; another build may read the
-    /// file.
+    /// The first error about an unknown format, which is not damage: another build may be able to
+    /// read the file.
     pub(crate) unsupported: Option<Error>,
 }
 
@@ -80,9 +81,9 @@ pub(crate) struct Item {
 /// The file in which a version was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundIn {
-    /// The table file of the source with this index.
+    /// The source with this index, a table file.
     Table(usize),
-    /// The log with this number. The flag is true if the version is after damage.
+    /// The log with this number. The flag is true if the version was read after damage in the log.
     Log(FileNumber, bool),
 }
 
@@ -91,7 +92,7 @@ pub(crate) struct KeyFacts<'w> {
     pub(crate) key: &'w [u8],
     /// Versions, newest first.
     pub(crate) items: Vec<Item>,
-    /// Indexes of sources that may have held the key in their damaged parts.
+    /// Indexes of sources with a gap at this key.
     pub(crate) gaps: Vec<usize>,
 }
 
@@ -107,13 +108,13 @@ struct Gap {
 struct Cursor {
     remains: Option<SalvageReader>,
     entries: VecDeque<RemainingEntry>,
-    /// The gap before the current entry, which ends at that entry's key, or the gap at the end of
-    /// the file.
+    /// The gap between the previous entry and the current one, or between the last entry and the
+    /// end of the file.
     gap: Option<Gap>,
     last: Option<Vec<u8>>,
 }
 
-/// The merge of all sources.
+/// A merge of all sources in key order.
 pub(crate) struct Walk<'a> {
     fs: &'a dyn Fs,
     dir: PathBuf,
@@ -242,8 +243,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Moves all versions of `key` from file `i` to `items`. Afterwards the file's next key, if
-    /// there is one, is first in its queue.
+    /// Moves all versions of `key` from file `i` to `items`. Loads further blocks as needed, so
+    /// that the first queued entry then has the file's next key.
     fn take_of(&mut self, i: usize, key: &[u8], items: &mut Vec<Item>) {
         loop {
             let Some(cursor) = &mut self.cursors[i] else { return };
@@ -294,8 +295,8 @@ impl<'a> Walk<'a> {
         self.load(i);
     }
 
-    /// Loads the next block of file `i`. If keys before that block, or before the end of the file,
-    /// are lost, records a gap.
+    /// Loads the next block of file `i`. Records a gap if keys were lost before that block or at
+    /// the end of the file.
     fn load(&mut self, i: usize) {
         let (Some(cursor), source) = (&mut self.cursors[i], &mut self.sources[i]) else { return };
         let Some(remains) = &mut cursor.remains else { return };
@@ -306,8 +307,8 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            // A previous gap that ends at `low` is merged into this one. The entry at `low` is not
-            // visited yet, and the previous gap may have held newer versions of it.
+            // Extends a previous gap that ends at `low`. The entry at `low` was not visited yet,
+            // and the previous gap may have held newer versions of it.
             let touching = cursor.gap.take().filter(|gap| gap.high >= low);
             let (low, is_low_lost) =
                 touching.map_or((low, cursor.last.is_none()), |gap| (gap.low, gap.is_low_lost));

@@ -1,6 +1,6 @@
-//! `advise`: reports anti-patterns in the keys of a database, or of a file that is to be loaded.
+//! `rowstone advise`: reports anti-patterns in the keys of a database, or of a file to be loaded.
 //!
-//! Not here: finding the anti-patterns (`db`), building keys from a file's rows (`import`).
+//! Not here: finding the anti-patterns (`db`), making keys from the rows of a file (`import`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::db::{Advice, DataShape};
 use crate::json;
 use crate::table::QueryCounts;
 
-/// The longest line of printed text, in characters.
+/// The maximum length of a printed line, in characters.
 const LINE_CHARS: usize = 92;
 
 /// Report anti-patterns of key design in tables or in a file, with evidence and remedy.
@@ -60,11 +60,11 @@ Examples:
   rowstone advise --sample flights.csv.gz --partition-key '{carrier}-{origin}' \\
       --row-key '{time_hour}-{flight}-{tailnum}'";
 
-/// The advice for a table or a file, and the data that supports it.
+/// The advice about the keys of a table or a file, and the data that supports it.
 struct Verdict {
     name: String,
     data: DataShape,
-    /// The number of rows with the same keys as an earlier row, if they were counted.
+    /// The number of rows whose keys occurred in an earlier row, if they were counted.
     repeated: Option<u64>,
     advice: Vec<Advice>,
     is_sample: bool,
@@ -105,7 +105,7 @@ impl Advise {
     }
 }
 
-/// Returns the advice that the data alone supports. The queries of an application are not known
+/// Returns the advice that follows from the data alone. The queries of applications are unknown
 /// here.
 fn judge(data: &DataShape) -> Vec<Advice> {
     advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
@@ -160,7 +160,8 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
     write_wrapped(output, "  ", unknown)
 }
 
-/// Writes `text` wrapped: the first line follows `lead`, the others are indented below it.
+/// Writes `text` in wrapped lines. The first line starts with `lead`, and the others are indented
+/// by its width.
 fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> {
     let indent = lead.chars().count();
     let mut line = lead.to_owned();

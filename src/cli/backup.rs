@@ -1,4 +1,4 @@
-//! Commands for backups: `backup`, `backups`, `restore`.
+//! Implements the commands for backups: `backup`, `backups`, `restore`.
 //!
 //! Not here: copies on the same disk (`maintain`), the format of backups (`db`).
 
@@ -255,7 +255,7 @@ impl Restore {
     }
 
     fn restore_table(&self, backups: &Backups, table: &str) -> Outcome {
-        // Checked first, so that a missing table does not leave a new database behind.
+        // Checked first: a missing table must not leave a new, empty database behind.
         drop(backups.open_database(self.generation)?.table(table)?);
         let into = self.into.as_deref().unwrap_or(table);
         check_table_name(into)?;

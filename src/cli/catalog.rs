@@ -1,4 +1,4 @@
-//! Commands for tables: `create-table`, `drop-table`, `ttl`, `tables`.
+//! Implements the commands for tables: `create-table`, `drop-table`, `ttl`, `tables`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -126,7 +126,7 @@ fn read_life(text: &str) -> Result<Life, String> {
     if text == "never" { Ok(Life::Ever) } else { read_time(text).map(Life::For) }
 }
 
-/// Formats the time in the largest unit that divides it.
+/// Formats a time as a whole number of the largest possible unit.
 fn time_text(time: Duration) -> String {
     let seconds = time.as_secs();
     let fits = |(_, unit): &&(char, u64)| seconds.is_multiple_of(*unit);

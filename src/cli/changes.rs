@@ -1,4 +1,4 @@
-//! `changes`: prints the change feed as lines of JSON.
+//! `rowstone changes`: prints the change feed as lines of JSON.
 //!
 //! Invariants
 //! * a database that another process has open for writing is only read;
@@ -19,7 +19,7 @@ use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
 use crate::json::odata::{Metadata, entity_text};
 
-/// The interval at which --follow looks for new commits.
+/// The interval at which --follow checks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Print changes as JSON, one commit per line: each entity as it is after the commit.
@@ -43,7 +43,7 @@ pub(super) struct ChangesCommand {
     /// Only changes of this table
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// Print only the positions before and after the kept changes
+    /// Print only the positions before the oldest and after the newest change that is kept
     #[arg(long, conflicts_with_all = ["since", "cursor", "new", "follow", "table"])]
     positions: bool,
 }
@@ -71,8 +71,8 @@ impl ChangesCommand {
         let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
         let db = match self.cursor {
             Some(_) => open(&self.db, Create::Never)?,
-            // Opens the database so that only durable commits are read: a consumer must not see
-            // commits that a power cut may revoke.
+            // Reads only durable commits. A consumer must not see a commit that a power cut may
+            // undo.
             None => Db::follow(&self.db).map_err(Failure::Open)?.db(),
         };
         if self.positions {
@@ -112,7 +112,7 @@ impl ChangesCommand {
             if !self.follow {
                 return Ok(());
             }
-            // Polls, because a process does not notify others of its commits.
+            // Polls, because a process is not notified of the commits of other processes.
             pause(LOOK_EVERY);
         }
     }

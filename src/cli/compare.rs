@@ -1,8 +1,8 @@
-//! `compare`: compares two tables, or all tables of two databases, entity by entity.
+//! `rowstone compare`: compares two tables, or all tables of two databases, entity by entity.
 //!
 //! Both sides are read in key order, each at one snapshot, and merge-joined, so memory does not
-//! grow with their size. Timestamps and ETags are ignored. Types and every bit of a number are
-//! compared.
+//! grow with their size. Timestamps and ETags are ignored. Property types and every bit of a number
+//! are compared.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -130,7 +130,7 @@ struct Join {
 enum Difference<'e> {
     TableOnlyA,
     TableOnlyB,
-    /// The entity of each side under one key; `None` if that side lacks it.
+    /// Two entities with the same key, one of each side. `None` if a side has no such entity.
     Entities(Option<&'e Entity>, Option<&'e Entity>),
 }
 
@@ -168,8 +168,8 @@ impl Join {
         Ok(())
     }
 
-    /// If requests are printed, reports each entity of `a`, a table that the other side lacks.
-    /// Otherwise counts the missing table as one difference.
+    /// Reports the entities of `a`, a table that only the first side has. Does nothing unless
+    /// requests are printed: the missing table itself is already reported.
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {
@@ -209,7 +209,7 @@ impl Difference<'_> {
         }
     }
 
-    /// Writes the request that makes the second side like the first.
+    /// Writes the request that changes the second side to match the first.
     fn put_request(&self, object: &mut Object<'_>, table: &str) {
         let op = match self {
             Difference::TableOnlyA => "create_table",
@@ -233,7 +233,7 @@ impl Difference<'_> {
     }
 }
 
-/// Returns the entity's encoded key, by which tables are sorted.
+/// Returns the encoded key, which defines the order of entities in a table.
 fn key(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }

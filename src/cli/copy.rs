@@ -1,4 +1,4 @@
-//! Commands that relate entities of two tables: `copy`, `check-refs`.
+//! Implements `copy` and `check-refs`, which relate the entities of two tables.
 //!
 //! Invariants
 //! * templates and filter are parsed before a database is created;
@@ -26,7 +26,7 @@ use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
 
-/// The most problems that are printed if no --rejects file is given.
+/// The maximum number of problems that are printed if no --rejects file is given.
 const SHOWN_MAX: usize = 10;
 
 /// Copy entities into another table or database, optionally under other keys; or archive them.
@@ -198,7 +198,7 @@ impl Copy {
         self.into.as_ref().unwrap_or(&self.table)
     }
 
-    /// Checks all arguments that can be checked before the target database is created.
+    /// Checks as many arguments as possible before the target database is created.
     fn check(&self) -> Outcome {
         let templates = [&self.partition_key, &self.row_key].into_iter().flatten();
         templates.into_iter().try_for_each(|text| KeyTemplate::parse(text).map(drop))?;
@@ -238,7 +238,7 @@ impl Copy {
     }
 }
 
-/// Prints the first problems on standard error.
+/// Prints the first [`SHOWN_MAX`] problems on standard error.
 fn show_problems(summary: &CopySummary) {
     for problem in summary.problems.iter().take(SHOWN_MAX) {
         let (pk, rk) = &problem.source;
@@ -248,7 +248,7 @@ fn show_problems(summary: &CopySummary) {
         };
         let (kind, message) = (problem.kind.as_str(), &problem.message);
         let line = format!("{kind}: '{pk}' '{rk}'{target}: {message}");
-        // Escapes control characters, because refused keys may contain any character.
+        // Escapes control characters, because a rejected key may contain any character.
         eprint_line(&without_control(&line));
     }
     if summary.problem_count() > SHOWN_MAX as u64 {
@@ -267,7 +267,7 @@ fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
     object.text("message", &problem.message);
 }
 
-/// Writes named counts; the table format omits zeros.
+/// Writes counts with their names. The table format omits counts of zero.
 fn write_fields(
     output: &mut Output,
     fields: &[(&'static str, u64)],

@@ -1,6 +1,6 @@
 //! Reads and writes comma-separated values (RFC 4180). Rows are read with their line numbers.
 //!
-//! The reader is kept fast, because an import reads everything twice. It is strict where guessing
+//! The reader must be fast, because an import reads its input twice. It is strict where guessing
 //! would lose data: a row with a stray or unclosed quote is reported as malformed, with its line
 //! number, and reading continues after it. The `csv` crate is not used: it silently reads `"a"b` as
 //! `ab`, and after an unclosed quote it reads the rest of the input as one field.
@@ -13,7 +13,7 @@ use std::io::{self, Read};
 
 use super::window::Window;
 
-/// The longest row in bytes: enough for an entity of 1 MiB with any quoting.
+/// The maximum length of a row in bytes, which is enough for an entity of 1 MiB with any quoting.
 pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
 
 /// Reads rows.
@@ -22,7 +22,7 @@ pub(super) struct CsvReader<R> {
     delimiter: u8,
     /// The line number of the first line in `window`.
     line: u64,
-    /// The bytes at the start of `window` that hold the last row.
+    /// The number of bytes at the start of `window` that the last row occupies.
     taken: usize,
     fields: Vec<Field>,
 }
@@ -53,7 +53,7 @@ enum Scan {
         lines: u64,
         problem: Option<&'static str>,
     },
-    /// The window ends inside the row; if `quoted`, inside quotes.
+    /// The window ends before the row does. If `quoted` is set, it ends inside a quoted field.
     Cut {
         quoted: bool,
     },
@@ -64,7 +64,7 @@ impl<R: Read> CsvReader<R> {
         Self { window: Window::new(source), delimiter, line: 1, taken: 0, fields: Vec::new() }
     }
 
-    /// Returns the next row that is not an empty line; `None` at the end.
+    /// Returns the next row, and skips empty lines. Returns `None` at the end of the input.
     pub(super) fn next(&mut self) -> io::Result<Option<Row<'_>>> {
         loop {
             self.window.consume(self.taken);
@@ -102,8 +102,8 @@ impl<R: Read> CsvReader<R> {
                 Scan::Cut { quoted } => {
                     let problem =
                         if quoted { "a quote is never closed" } else { "the row is too long" };
-                    // The row ends at the end of its first line, so that one stray quote costs one
-                    // line.
+                    // Skips only the first line of the row, so that one stray quote makes only one
+                    // line malformed.
                     self.window.skip_line()?;
                     self.line += 1;
                     self.fields.clear();
@@ -152,7 +152,7 @@ impl Field {
     }
 }
 
-/// Scans the row at the start of `bytes`; `last` means that the input ends with `bytes`.
+/// Scans the row at the start of `bytes`. If `last` is set, the input ends with `bytes`.
 fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) -> Scan {
     let mut at = 0;
     let mut lines = 1;
@@ -189,8 +189,8 @@ fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) ->
     }
 }
 
-/// Scans the quoted text that begins at `field.start`, sets the field, and returns the position
-/// after its closing quote; `None` if more bytes are needed to find that quote.
+/// Scans the quoted text that starts at `field.start`, and sets `field`. Returns the position after
+/// the closing quote, or `None` if that quote may be in bytes that are not read yet.
 fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> Option<usize> {
     field.start += 1;
     let mut at = field.start;

@@ -1,4 +1,4 @@
-//! Commands for a damaged database: `heal`, `repair`, `salvage`.
+//! Implements the commands for a damaged database: `heal`, `repair`, `salvage`.
 //!
 //! Not here: finding damage (`maintain`).
 
@@ -271,8 +271,8 @@ impl Salvage {
             return Err(Failure::Usage(format!("{other} is no state: {states}")));
         }
         self.out.as_deref().map(|out| self.overwrite.check(out)).transpose()?;
-        // Opened when the first entity is found. So if the source cannot be opened, `--force` does
-        // not replace the file of an earlier run.
+        // The output is opened when the first entity is found. So if the source cannot be opened,
+        // `--force` does not replace the output file of an earlier run.
         let mut output = None;
         let mut written = Ok(());
         let found = |found: Salvaged| {
@@ -281,7 +281,7 @@ impl Salvage {
                 let line = json::object(|object| put_salvaged(object, &found));
                 written = self.output(&mut output).and_then(|out| Ok(writeln!(out, "{line}")?));
             }
-            // This error only stops the salvage; the actual one is in `written` and is reported
+            // This error only stops the salvage. The actual error is in `written`, and is reported
             // below.
             let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
@@ -303,7 +303,7 @@ impl Salvage {
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
     }
 
-    /// The output, opened on first use.
+    /// Returns the output, and opens it on first use.
     fn output<'o>(&self, output: &'o mut Option<Output>) -> Outcome<&'o mut Output> {
         Ok(match output {
             Some(output) => output,

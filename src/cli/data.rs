@@ -1,4 +1,4 @@
-//! Commands for entities: `put`, `get`, `delete`, `scan`.
+//! Implements the commands for entities: `put`, `get`, `delete`, `scan`.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use crate::json::odata;
 use crate::options::Durability;
 use crate::table::Operation;
 
-/// The longest JSON text in bytes: enough for an entity of 1 MiB with any escapes.
+/// The maximum length of a JSON text in bytes, which is enough for an entity of 1 MiB with any
+/// escapes.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;
 
 /// Write one entity, given as JSON. Prints its new etag.

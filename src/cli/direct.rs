@@ -1,7 +1,7 @@
-//! Entry points for the fuzz targets: commands that read untrusted bytes, without files, threads or
-//! a terminal.
+//! Exposes commands to the fuzz targets. The commands read untrusted bytes, and run here without
+//! files, threads or a terminal.
 //!
-//! Invariant: between the bytes and the database only the code of the commands runs.
+//! Invariant: the bytes pass only through code of the commands and of the database.
 
 use std::io::{self, Read};
 
@@ -11,7 +11,7 @@ use super::exec::serve;
 pub(crate) use super::import::direct::{Given, Loaded, csv, export, ndjson};
 use crate::db::Db;
 
-/// A row of CSV: its line number, its problem if malformed, its fields.
+/// A row of CSV: its line number, the reason if it is malformed, and its fields.
 pub(crate) type Row = (u64, Option<&'static str>, Vec<Vec<u8>>);
 
 /// Carries out all of `requests`, and returns the responses.
@@ -22,7 +22,7 @@ pub(crate) fn exec(db: &Db, requests: &[u8]) -> Vec<u8> {
     responses
 }
 
-/// Parses the rows of `bytes`, reading `step` bytes at a time.
+/// Parses the CSV rows of `bytes`. The parser gets at most `step` bytes per read.
 pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
     let mut reader = CsvReader::new(Steps { bytes, step }, delimiter);
     let mut rows = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
     }
 }
 
-/// Returns a few bytes per read.
+/// A reader that returns at most `step` bytes per read.
 struct Steps<'a> {
     bytes: &'a [u8],
     step: usize,

@@ -1,5 +1,5 @@
-//! `exec`: carries out requests from standard input, one per line, and answers each before the
-//! next.
+//! `rowstone exec`: carries out requests from standard input, one per line, and answers each before
+//! it reads the next.
 //!
 //! Invariants
 //! * every line gets one response, in order, flushed before the next line is read;
@@ -7,7 +7,7 @@
 //!   partition if requested;
 //! * no request ends the process; only the end of input or of output does.
 //!
-//! Not here: the form of requests and responses (`wire::exec`).
+//! Not here: the format of requests and responses (`wire::exec`).
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ use crate::options::{IoMode, Options};
 use crate::query::{Filter, Page};
 use crate::table::{EntityGroup, Operation, Table};
 
-/// The longest line that is read: enough for the largest group, however its text is escaped.
+/// The maximum length of a request line in bytes. It is enough for the largest group of writes,
+/// even if all its text is escaped.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Carry out JSON requests, one per line, and answer each with a line of JSON.

@@ -1,4 +1,4 @@
-//! `export`: writes a whole table as NDJSON or CSV.
+//! `rowstone export`: writes a whole table as NDJSON or CSV.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Describes why a command failed: exit status, message, and advice.
+//! Defines the failures of commands, each with an exit status, a message, and advice for the user.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) enum Failure {
     /// The arguments are inconsistent, or do not match the input.
     Usage(String),
-    /// The text of a filter, and the index of the erroneous character.
+    /// A filter is invalid. `at` is the index of the erroneous character in its `text`.
     Filter { error: Error, text: String, at: Option<usize> },
     /// The database cannot be opened.
     Open(Error),
@@ -22,7 +22,7 @@ pub(super) enum Failure {
     Problems,
     /// Rows were rejected and have been reported.
     Rejected,
-    /// The reader of the output has closed it.
+    /// The program that read the output has closed it.
     Closed,
 }
 
@@ -76,7 +76,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints a line on standard error; a closed standard error is ignored.
+/// Prints a line on standard error. Ignores errors, because standard error may be closed.
 pub(super) fn eprint_line(text: &str) {
     use io::Write;
     drop(writeln!(io::stderr(), "{text}"));
@@ -91,7 +91,8 @@ fn with_advice(error: &Error) -> String {
     format!("{}{code}{next}", error.chain())
 }
 
-/// Returns the part of `text` around the character `at`, with a mark below that character.
+/// Returns the part of `text` around character `at`, and below it a line with a mark at that
+/// character.
 fn pointer(text: &str, at: usize) -> String {
     let from = at.saturating_sub(POINTER_CHARS);
     let shown = text.chars().skip(from).take(2 * POINTER_CHARS);
@@ -99,7 +100,7 @@ fn pointer(text: &str, at: usize) -> String {
     format!("\n  {shown}\n  {}^", " ".repeat(at - from))
 }
 
-/// Returns advice for the user, if there is any.
+/// Returns advice on what to do about the error, if there is any.
 fn advice(error: &Error) -> Option<&'static str> {
     Some(match (error.kind(), error.code()) {
         (_, "NotImplemented") => {
@@ -165,8 +166,8 @@ fn is_of_backup(error: &Error) -> bool {
     error.corruption().is_some_and(|c| matches!(c.structure, "stored file" | "generation"))
 }
 
-/// Whether a log, the manifest or CURRENT is damaged. Then the database does not open, and copies
-/// of table files do not help.
+/// Whether a log, the manifest or CURRENT is damaged. With such damage the database does not open,
+/// and replacing table files from a backup does not help.
 fn is_of_no_table(error: &Error) -> bool {
     let file = error.corruption().and_then(|c| c.file.file_name()?.to_str());
     file.is_some_and(|name| {

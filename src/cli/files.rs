@@ -1,5 +1,5 @@
-//! Opens the user's files: input, output, and the spool, a temporary copy of an input that can be
-//! read only once but is needed twice.
+//! Opens the user's files: input, output, and the spool. The spool is a temporary copy of an input
+//! that is read twice although its source can be read only once.
 //!
 //! Invariant: only [`Overwrite`] opens a file to write. It replaces an existing file only with
 //! `--force`, and never writes a file in the directory of a database.
@@ -17,20 +17,21 @@ use super::failure::{Failure, Outcome};
 use crate::format::names::FileName;
 use crate::fs::{DiskFs, Fs};
 
-/// The name of standard input.
+/// The argument that means standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-/// Bytes of an input that are examined to detect its format.
+/// The number of bytes at the start of an input that are examined to detect its format.
 const HEAD_BYTES: usize = 4096;
 
-/// An input: decompressed if it is gzip, whatever its name, and without a byte order mark.
+/// An input file or standard input. Gzip is detected from the content and decompressed, and a byte
+/// order mark is removed.
 pub(super) struct Input {
-    /// The whole input, including its head.
+    /// Reads the whole input, including `head`.
     pub(super) reader: Box<dyn Read + Send>,
-    /// The first bytes.
+    /// The first bytes of the input, at most [`HEAD_BYTES`].
     pub(super) head: Vec<u8>,
-    /// Whether the input can be opened and read again without decompression.
+    /// Whether the input can be opened again to read the same bytes, and is not compressed.
     pub(super) repeatable: bool,
 }
 
@@ -79,9 +80,9 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
 }
 
 impl Overwrite {
-    /// Refuses an existing file, unless it may be replaced, and any file in the directory of a
-    /// database. Pipes and devices are permitted, because writing to them overwrites nothing.
-    /// Returns whether `path` exists.
+    /// Returns an error if `path` is an existing file and `--force` is not given, or if it is in
+    /// the directory of a database. Pipes and devices are permitted, because writing to them
+    /// replaces no data. Returns whether `path` exists.
     pub(super) fn check(self, path: &Path) -> Outcome<bool> {
         let found = path.metadata();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
@@ -91,7 +92,7 @@ impl Overwrite {
         let file = path.canonicalize();
         let dir = file.as_deref().unwrap_or(path).parent().unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        // A directory that cannot be listed is reported when the file is opened.
+        // If the directory cannot be listed, opening the file reports the error.
         let names = DiskFs::new().list(dir).unwrap_or_default();
         let refuse = |problem| Err(Failure::Usage(format!("{} {problem}", path.display())));
         if names.iter().any(|name| FileName::parse(name).is_some()) {
@@ -103,12 +104,13 @@ impl Overwrite {
         Ok(found.is_ok())
     }
 
-    /// Opens a file to write, as [`check`](Self::check) permits.
+    /// Opens a file for writing, if [`check`](Self::check) permits it.
     #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
     pub(super) fn create(self, path: &Path) -> Outcome<BufWriter<File>> {
         let exists = self.check(path)?;
         let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
-        // A file that was created since the check is not replaced.
+        // If another process created the file since the check, the open fails instead of replacing
+        // it.
         let opened = File::options().write(true).truncate(exists).create_new(!exists).open(path);
         opened.map(BufWriter::new).map_err(failed)
     }
@@ -140,7 +142,7 @@ impl Spool {
         self.0.write_all(bytes).map_err(named)
     }
 
-    /// Moves to the start, so that the whole content is read next.
+    /// Moves to the start of the spool, so that the next read starts there.
     pub(super) fn rewind(mut self) -> io::Result<Spool> {
         self.0.rewind()?;
         Ok(self)

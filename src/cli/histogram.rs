@@ -1,4 +1,4 @@
-//! A histogram of latencies in nanoseconds, in bounded memory.
+//! Counts latencies in nanoseconds in a histogram of bounded size.
 //!
 //! Invariants
 //! * a latency is rounded by at most 1/64; count, sum and maximum are exact;
@@ -16,7 +16,7 @@ pub(super) struct Histogram {
     max: u64,
 }
 
-/// A row of a listing: the number of latencies of at least `from` and below `to`.
+/// A row of the printed histogram: the number of latencies of at least `from` and below `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) from: u64,
@@ -55,19 +55,19 @@ impl Histogram {
         self.max
     }
 
-    /// Returns the average in nanoseconds; 0 without operations.
+    /// Returns the mean latency in nanoseconds; 0 without latencies.
     pub(super) fn mean(&self) -> u64 {
         self.sum.checked_div(u128::from(self.count())).unwrap_or(0) as u64
     }
 
-    /// Returns the nanoseconds within which `percent` of the operations ended, rounded up by at
-    /// most 1/64; 0 without operations.
+    /// Returns the latency in nanoseconds that `percent` of the operations do not exceed, rounded
+    /// up by at most 1/64; 0 without latencies.
     pub(super) fn percentile(&self, percent: f64) -> u64 {
         self.counts.value_at_percentile(percent).min(self.max)
     }
 
-    /// Returns the rows of the listing that are not empty, in ascending order. Four rows span a
-    /// factor of two.
+    /// Returns the non-empty rows of the printed histogram, in ascending order. Every factor of two
+    /// is divided into four rows.
     pub(super) fn listing(&self) -> Vec<Bucket> {
         let mut rows: Vec<Bucket> = Vec::new();
         for found in self.counts.iter_recorded() {

@@ -1,4 +1,4 @@
-//! `inspect`: shows one file of a database, as text or as one JSON object per line.
+//! `rowstone inspect`: shows one file of a database, as text or as one JSON object per line.
 //!
 //! Not here: reading and parsing the file (`db::inspect`).
 
@@ -53,8 +53,8 @@ impl Inspect {
             if written.is_ok() {
                 written = self.write(&mut output, &part);
             }
-            // This error only stops the inspection; the actual one is in `written` and is reported
-            // below.
+            // This error only stops the inspection. The actual error is in `written`, and is
+            // reported below.
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });

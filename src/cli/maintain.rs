@@ -1,4 +1,4 @@
-//! Commands for the whole database: `verify`, `checkpoint`.
+//! Implements the commands for a whole database: `verify`, `checkpoint`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ impl Verify {
                 write_problems(output, &report.problems)
             }
         })?;
-        // If verification found problems, the command reports them and not an error of closing.
+        // If verification found problems, the command reports these, even if closing fails too.
         let closed = db.close();
         if !report.problems.is_empty() {
             return Err(Failure::Problems);

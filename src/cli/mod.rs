@@ -78,8 +78,8 @@ Exit status:
   2  wrong usage, or the database cannot be opened
   3  an import rejected rows, and loaded the rest";
 
-/// Declares the subcommands: the name of each, and the type of its arguments, whose `run` carries
-/// it out.
+/// Declares the subcommands by their names and the types of their arguments. Each type has a method
+/// `run`, which executes the command.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
         #[derive(Subcommand)]
@@ -182,7 +182,7 @@ impl Stress {
     }
 }
 
-/// Runs the command in the arguments of the process.
+/// Runs the command that the arguments of the process name.
 pub fn run() -> ExitCode {
     Arguments::parse().command.run()
 }

@@ -1,4 +1,4 @@
-//! Commands that move a range of keys: `gate`, `export-range`, `import-range`.
+//! Implements the commands that move a range of keys: `gate`, `export-range`, `import-range`.
 //!
 //! Not here: comparing the result (`compare`).
 
@@ -129,7 +129,8 @@ Example:
   rowstone import-range other parts moving";
 
 impl KeyArgs {
-    /// The arguments that select keys.
+    /// The arguments that select a range of keys. `from` and `to` are not listed, because they
+    /// require `partition`.
     pub(super) const NAMES: [&str; 3] = ["partition", "from_partition", "to_partition"];
 
     /// True if any of these arguments was given.

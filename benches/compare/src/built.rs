@@ -11,7 +11,7 @@ use crate::engines::Engine;
 
 const UNKNOWN: &str = "unknown";
 
-/// The build of the harness (this program) that measured some figures.
+/// The build of this benchmark program with which a run was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     /// Commit of the repository; the suffix `-dirty` means modified files.

@@ -8,8 +8,8 @@ use rowstone::Rng;
 /// The skew of the zipfian distribution, as in YCSB.
 const THETA: f64 = 0.99;
 
-/// A pseudo-random permutation of the numbers below `count`: a Feistel network over the next power
-/// of four.
+/// A pseudo-random permutation of the numbers below `count`. A Feistel network permutes the numbers
+/// below a power of four that is at least `count`.
 pub struct Permutation {
     count: u64,
     half_bits: u32,
@@ -26,7 +26,7 @@ impl Permutation {
     /// Returns the number at position `place` of the permutation. `place` must be below the count.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = self.step(place);
-        // A number beyond the count is permuted again until it is below the count (cycle walking).
+        // If the result is not below the count, it is permuted again until it is (cycle walking).
         while number >= self.count {
             number = self.step(number);
         }

@@ -97,7 +97,8 @@ impl Encoding {
         }
     }
 
-    /// Replaces the content of `into` by the encoded value: `version`, then the items of `sheet`.
+    /// Replaces the content of `into` by the encoded value: `version`, then the items of `sheet`
+    /// (an entity with many or large properties).
     pub fn encode_sheet(self, sheet: &Sheet, version: u64, into: &mut Vec<u8>) {
         self.encode_items(sheet.kind, sheet.items(), version, into);
     }
@@ -126,7 +127,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the digest of the sheet in `value`.
+    /// Returns the digest of the sheet that `value` encodes.
     pub fn sheet_digest(self, value: &[u8]) -> Digest {
         sheet::digest(self.decode_items(value).into_iter())
     }

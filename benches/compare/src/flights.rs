@@ -1,5 +1,6 @@
-//! Reads real data: rows of nycflights13 become readings, with ten of their columns as the ten
-//! properties. A missing value (`NA` or empty) is read as 0, or as an empty text.
+//! Reads real flights: each row of the data set nycflights13 becomes a reading, with ten of its
+//! columns as the ten properties. A missing value (`NA` or empty) is read as 0, or as an empty
+//! text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use crate::reading::{Key, Reading};
 
-/// Reads a CSV with the sample's columns, gzipped if its name says so.
+/// Reads a CSV file with the columns of the data set. A file name that ends in `.gz` means gzip.
 ///
 /// | property | column | | property | column |
 /// | --- | --- | --- | --- | --- |

@@ -34,13 +34,14 @@ pub struct Limits {
     pub built: Vec<Built>,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
-    /// Dependent memory accesses by one thread: each cache line holds the number of the next one.
+    /// Random accesses of one thread to memory, each dependent on the one before: every cache line
+    /// holds the number of the next one.
     pub memory_accesses: f64,
     /// Dependent accesses over 4 GiB, where most also miss the TLB.
     #[serde(default)]
     pub far_accesses: f64,
-    /// By number of entities: dependent accesses over as much memory as their raw bytes. `None` if
-    /// less memory was available.
+    /// For each measured number of entities, the dependent accesses to a memory region of the size
+    /// of their raw bytes. `None` if the machine had less memory available.
     #[serde(default, deserialize_with = "by_entities")]
     pub sized_accesses: BTreeMap<u64, Option<f64>>,
     /// Sequential write of a new file, synced at its end.
@@ -65,13 +66,13 @@ pub struct Limits {
     pub zstd_decompress_bytes: f64,
     /// Compressed bytes per entity, if zstd compresses 10,000 entities as one piece of JSON.
     pub zstd_entity_bytes: f64,
-    /// Compressed bytes per flight, measured in the same way; 0 without flights.
+    /// Compressed bytes per flight, measured like `zstd_entity_bytes`; 0 without flights.
     #[serde(default)]
     pub zstd_flight_bytes: f64,
 }
 
-/// The level of rowstone's compressed files, `ZSTD_LEVEL` in its `format/block.rs`. Limits of
-/// another level would not apply to them.
+/// The level of rowstone's compressed files, `ZSTD_LEVEL` in its `format/block.rs`. The limits must
+/// be measured with the same level.
 const ZSTD_LEVEL: i32 = 6;
 
 /// Returns the compression level for result lines that record none.
@@ -128,13 +129,14 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
 }
 
 impl Limits {
-    /// Returns the dependent accesses over the raw bytes of `entities`, if measured.
+    /// Returns the rate of dependent accesses to a memory region of the size of the raw bytes of
+    /// `entities` entities, if it was measured.
     pub fn accesses_over(&self, entities: u64) -> Option<f64> {
         self.sized_accesses.get(&entities).copied().flatten()
     }
 
-    /// Measures the dependent accesses for those `sizes` that have no entry yet. Returns whether
-    /// there were any.
+    /// Measures the dependent accesses for each of `sizes` that has no entry yet. Returns whether
+    /// any size was missing.
     pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
         let before = self.sized_accesses.len();
         for entities in sizes.iter().copied() {
@@ -146,8 +148,9 @@ impl Limits {
                         "    accesses over {bytes} bytes are NOT measured: too little memory"
                     );
                 }
-                // Rounded: `serde_json` restores the last bit of a float only with a feature that
-                // would slow the peers that decode JSON.
+                // Rounded, because `serde_json` restores the last bit of a float only with a cargo
+                // feature. That feature would slow down the other engines, which decode JSON with
+                // this crate.
                 is_there.then(|| accesses_over(bytes, time).round())
             };
             self.sized_accesses.entry(entities).or_insert_with(missing);
@@ -286,9 +289,9 @@ fn accesses_over(bytes: u64, time: Duration) -> f64 {
 
 type Line = [u64; 8];
 
-/// Returns the successor of `line` in a cycle through all `count` lines, mostly a distant line. The
-/// cycle is that of a full-period generator over the next power of two; numbers of `count` or more
-/// are skipped.
+/// Returns the successor of `line` in one cycle through all `count` lines, mostly a distant line. A
+/// linear congruential generator visits all numbers below the next power of two; numbers of `count`
+/// or more are skipped.
 fn after(line: u64, count: u64) -> u64 {
     const FACTOR: u64 = 6_364_136_223_846_793_005;
     let period = count.next_power_of_two();
@@ -356,7 +359,7 @@ fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
             let (file, read) = (&file, &read);
             scope.spawn(move || {
                 let (mut rng, mut page) = (Rng::from_seed(seed), [0; PAGE_BYTES as usize]);
-                // Few enough reads that hardly any page is read twice.
+                // So few reads that hardly any page is read twice.
                 for _ in 0..pages / 16 / threads {
                     if start.elapsed() >= time {
                         break;

@@ -72,7 +72,7 @@ enum Command {
 struct Run {
     /// A directory on a real disk, for results and for the databases under test.
     dir: PathBuf,
-    /// Measures all rows of the results in about ten minutes, with fewer entities and shorter
+    /// Measures all rows of the report in about ten minutes, with fewer entities and shorter
     /// measurements. Without it this takes hours.
     #[arg(long)]
     quick: bool,
@@ -82,15 +82,16 @@ struct Run {
     /// Only these engines, separated by commas.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Engine>,
-    /// Entity counts at which the growth rows are measured; a number may end in k or m.
+    /// Entity counts for the rows of the report that are measured at several sizes; a number may
+    /// end in k or m.
     #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
-    /// Number of entities in most rows other than the growth rows.
+    /// Number of entities in most other rows of the report.
     #[arg(long, value_parser = size)]
     entities: Option<u64>,
     #[arg(long)]
     repetitions: Option<u32>,
-    /// Real flights: a CSV with the columns of the sample, gzipped or not.
+    /// Real flights: a CSV with the columns of nycflights13, gzipped or not.
     #[arg(long)]
     csv: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
@@ -165,10 +166,10 @@ fn measure(run: Run) -> io::Result<()> {
     report::write(&results, &run.dir)
 }
 
-/// Runs one child, which prints its lines as they are measured.
+/// Runs one child process, which prints each result line as soon as it is measured.
 fn child(spec: &str) -> io::Result<()> {
     let spec: Spec = serde_json::from_str(spec)?;
-    // Exits the process, because the other threads would wait for the failed one forever.
+    // Without an exit, the other threads would wait forever for the one that panicked.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("    {panic}");
         std::process::exit(101);

@@ -1,8 +1,8 @@
-//! Times operations: threads run chunks of prepared operations until a budget is used up.
+//! Times operations: each thread executes chunks of prepared operations until a budget is used up.
 //!
 //! Operations are prepared and answers are checked outside the measured time, so that neither is
-//! charged to an engine. Background work continues in these gaps, which are equally long for all
-//! engines.
+//! charged to an engine. Background work of an engine continues between chunks; these pauses are
+//! equally long for all engines.
 //! Invariants
 //! * the clock runs only during operations;
 //! * the results of a chunk are checked before the next one is prepared.
@@ -28,7 +28,7 @@ pub struct Budget {
 /// Timing of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Operations prepared at a time, for each thread.
+    /// Operations that each thread prepares at a time.
     pub chunk: usize,
     /// One latency is measured per this many operations, because reading the clock costs about as
     /// much as a fast read.
@@ -63,9 +63,9 @@ type Make<'a, T> = Box<dyn FnMut(usize) -> Vec<T> + Send + 'a>;
 type Act<'a, T> = Box<dyn FnMut(&T) -> Found + Send + 'a>;
 type Check<'a, T> = Box<dyn FnMut(&[T], Found) + Send + 'a>;
 
-/// The work of one thread.
+/// The work of one thread: functions that prepare, execute and check operations.
 pub struct Hand<'a, T> {
-    /// Prepares operations, at most the given number. Returns no operation if none are left.
+    /// Prepares at most the given number of operations. Returns none if no operations are left.
     pub make: Make<'a, T>,
     pub act: Act<'a, T>,
     /// Checks the combined results of the operations.
@@ -104,7 +104,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }
 
-/// The operations of one thread in a chunk, with their time.
+/// The part of a chunk that one thread executed, with the time that it took.
 struct Stretch {
     done: usize,
     time: Duration,
@@ -185,12 +185,13 @@ fn work<T>(
     loop {
         let items = (hand.make)(pace.chunk);
         barrier.wait();
-        // No thread changes these between the two barriers, so all threads make the same decision.
+        // No thread changes these totals between the two barriers, so all threads make the same
+        // decision.
         let (ops, time) = {
             let shared = lock();
             (shared.ops, shared.time)
         };
-        // A chunk without operations means that none are left.
+        // If the last chunk added no operations, none are left.
         if ops >= budget.ops || time >= budget.time || last == Some(ops) {
             break;
         }

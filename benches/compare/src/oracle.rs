@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::reading::{Data, Digest, READINGS_PER_DEVICE, Reading};
 use crate::store::Found;
 
-/// The digests of all entities are cached if there are at most this many entities.
+/// With at most this many entities, the digests of all of them are cached.
 const READY_MAX: u64 = 4_000_000;
 
 /// The digests of entities `0..count`.
@@ -60,7 +60,8 @@ impl Oracle {
         reading
     }
 
-    /// Returns the highest recorded revision of the entity; the next write has the following one.
+    /// Returns the highest revision of the entity so far. The next write uses this revision plus
+    /// one.
     pub fn revision(&self, number: u64) -> u32 {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         change.revision.max(change.temperature.unwrap_or(0))

@@ -1,10 +1,10 @@
 //! Plans a run: its form (`quick` or `full`), and the parameters of each child process.
 //!
 //! All engines get the same memory, in proportion to the raw data:
-//! * caches: twice the data; for data larger than memory a twentieth, where the whole process gets
-//!   a tenth;
-//! * write buffers: a quarter of the data, 16 to 192 MiB; a sixteenth for write amplification,
-//!   because with fewer flushes the result would depend on the moment in which the fill ends.
+//! * caches: twice the data. If the data are larger than memory: a twentieth of the data for
+//!   caches, and a tenth for the whole process;
+//! * write buffers: a quarter of the data, 16 to 192 MiB. To measure write amplification: a
+//!   sixteenth, because with fewer flushes the result would depend on when the fill ends.
 //!
 //! Not here: starting children (`run.rs`).
 
@@ -21,12 +21,12 @@ use crate::workloads::Spec;
 pub const RAW_BYTES: u64 = 210;
 const PAYLOAD_RAW_BYTES: u64 = 1_200;
 const MIB: u64 = 1 << 20;
-/// Memory of a process besides its data: code, threads, the harness.
+/// Memory that a process needs in addition to its data: code, threads, the harness.
 const OWN_BYTES: u64 = 24 * MIB;
-/// Sizes with more entities than this are measured only once.
+/// Measurements with more entities than this are not repeated.
 const REPEATED_MAX: u64 = 10_000_000;
 
-/// Sizes and times of a run.
+/// The form of a run: numbers of entities, times and repetitions.
 #[derive(Clone, Debug)]
 pub struct Form {
     pub name: &'static str,
@@ -42,13 +42,13 @@ pub struct Form {
     pub child_time: Duration,
 }
 
-/// The selected part of a run.
+/// The part of a run that the command line selects.
 pub struct Selection {
-    /// Rows with this word in name, title or group.
+    /// Measures only report rows with this word in their name, title or group.
     pub word: String,
     pub engines: Vec<Engine>,
     pub csv: PathBuf,
-    /// Rows of the CSV.
+    /// The number of rows in the CSV file.
     pub flights: u64,
     pub seed: u64,
 }
@@ -69,7 +69,8 @@ pub struct Sizes {
 }
 
 impl Form {
-    /// Returns the form that measures the whole table in about ten minutes on two processors.
+    /// Returns the form that measures all rows of the report in about ten minutes on two
+    /// processors.
     pub fn quick() -> Self {
         Self {
             name: "quick",
@@ -100,7 +101,8 @@ impl Form {
         }
     }
 
-    /// Returns a form so small that every row takes a moment: tests the harness, not the engines.
+    /// Returns a form so small that every row takes a moment. It tests the harness, not the
+    /// engines.
     #[cfg(test)]
     pub fn tiny() -> Self {
         Self {
@@ -214,7 +216,8 @@ fn step(
     Some(Step { spec, limit_bytes })
 }
 
-/// Returns the memory of a session with `entities`, the same for every engine.
+/// Returns the memory sizes of a session with `entities` entities. They are the same for every
+/// engine.
 pub fn sizes(session: Session, entities: u64) -> Sizes {
     let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
     let raw = entities * each;
@@ -237,14 +240,15 @@ pub fn sizes(session: Session, entities: u64) -> Sizes {
     }
 }
 
-/// Returns the child that creates the database which `spec` reads under a memory limit.
+/// Returns the child process that creates the database which `spec` then reads under a memory
+/// limit.
 pub fn load_before(spec: &Spec) -> Spec {
     let session = Session::ColdLoad;
     let Sizes { cache_bytes, write_buffer_bytes, .. } = sizes(session, spec.entities);
     Spec { session, rows: Vec::new(), cache_bytes, write_buffer_bytes, ..spec.clone() }
 }
 
-/// Returns the name of an encoding in the table.
+/// Returns the name of an encoding in the report.
 pub fn encoding_name(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Native => "native",

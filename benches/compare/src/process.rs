@@ -38,7 +38,7 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the bytes sent to storage so far, as counted by the system: it counts a whole page when
+/// Returns the bytes sent to storage so far, as counted by the kernel. It counts a whole page when
 /// the page becomes dirty.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
@@ -55,7 +55,7 @@ pub fn disk_bytes(dir: &Path) -> u64 {
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
         Ok(metadata) => metadata.blocks() * 512,
-        // The file was removed after it was listed.
+        // The file was removed after the directory listed it.
         Err(_) => 0,
     });
     sizes.sum()

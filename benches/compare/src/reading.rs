@@ -1,5 +1,5 @@
-//! Defines the entity of all workloads, a telemetry reading with ten properties of six types that
-//! is generated from its number, and the digest by which answers are checked.
+//! Defines the entity of all workloads: a telemetry reading with ten properties of six types,
+//! generated from its number. Also defines the digest by which answers are checked.
 //!
 //! Invariants
 //! * the same seed, number and revision give the same reading, on every machine;
@@ -17,20 +17,21 @@ use serde::{Deserialize, Serialize};
 /// A sum over all properties of an entity; equal entities have equal digests in every engine.
 pub type Digest = u64;
 
-/// The number of readings in a partition, which has consecutive readings of one device.
+/// The number of readings in a partition. A partition has consecutive readings of one device.
 pub const READINGS_PER_DEVICE: u64 = 1_000;
 
 /// 2024-01-01 in ticks of 100 ns since 1601.
 const START: i64 = 133_485_408_000_000_000;
 const TICKS_PER_SECOND: i64 = 10_000_000;
-/// The length of the note in the payload variant.
+/// The length of the property `note` in the payload variant.
 const PAYLOAD_BYTES: usize = 1024;
-/// First partition of queues.
+/// The partition of the first queue. A queue is a partition whose first entity is taken again and
+/// again.
 const QUEUE_DEVICE: u32 = 90_000_000;
-/// First partition of sheets, which are entities with many or large properties.
+/// The first partition of sheets, which are entities with many or large properties.
 const SHEET_DEVICE: u32 = 95_000_000;
-/// The number of different temperatures: all hundredths of a degree from -40 upwards, equally
-/// frequent.
+/// The number of different temperatures, which are equally frequent: every hundredth of a degree
+/// from -40 °C upwards.
 const TEMPERATURES: u64 = 10_000;
 
 /// PartitionKey and RowKey of an entity, as numbers and as text.
@@ -79,7 +80,7 @@ pub struct Properties<'a> {
     pub temperature: f64,
 }
 
-/// Owned properties: the form that an application keeps.
+/// The ten properties with owned texts, as an application keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnedProperties {
     pub at: i64,
@@ -94,7 +95,7 @@ pub struct OwnedProperties {
     pub temperature: f64,
 }
 
-/// Generates the entities of a run, or holds real ones.
+/// The entities of a run: generated ones, or real ones held in memory.
 #[derive(Clone)]
 pub struct Data {
     seed: u64,
@@ -120,8 +121,8 @@ pub fn number(place: u64, value: u64) -> Digest {
     mixed ^ (mixed >> 29)
 }
 
-/// Returns the term of a text in a digest. It reads eight bytes at a time, the last ones
-/// overlapping: a check should be much cheaper than the read that it checks.
+/// Returns the term of a text in a digest. It reads eight bytes at a time, where the last eight may
+/// overlap. A check should be much cheaper than the read that it checks.
 #[inline]
 pub fn text(place: u64, value: &str) -> Digest {
     bytes(place, value.as_bytes())
@@ -167,8 +168,8 @@ impl Reading {
         self.properties().digest()
     }
 
-    /// Returns the raw size, to which amplifications refer: bytes of the two keys and of the
-    /// properties as JSON.
+    /// Returns the raw size, the base of amplification figures: the bytes of the two keys and of
+    /// the properties as JSON.
     pub fn raw_bytes(&self) -> u64 {
         let json = serde_json::to_string(&self.properties()).expect("writing to memory");
         (self.key.partition.len() + self.key.row.len() + json.len()) as u64
@@ -270,7 +271,7 @@ impl Data {
         }
     }
 
-    /// Returns a key without an entity, between two existing keys.
+    /// Returns a key that has no entity and lies between two existing keys.
     pub fn missing_key(&self, number: u64) -> Key {
         let mut key = self.key(number);
         match &self.kind {
@@ -302,7 +303,7 @@ impl Data {
         hundredths(rng.below(TEMPERATURES), -4_000)
     }
 
-    /// Returns the temperature below which `thousandths` of every thousand temperatures are.
+    /// Returns a limit: `thousandths` of every thousand temperatures are below it.
     pub fn temperature_below(&self, thousandths: u64) -> f64 {
         if let Kind::Real(rows) = &self.kind {
             let mut all: Vec<f64> = rows.iter().map(|row| row.temperature).collect();
@@ -369,7 +370,8 @@ fn key_of(device: u32, tick: i64) -> Key {
     Key { device, partition: partition_of(device), row }
 }
 
-/// Returns a number with two decimals, which is short as text and the same after parsing.
+/// Returns a number with two decimals. It is short as text, and parsing the text restores it
+/// exactly.
 fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * a line is one figure of one engine, or the limits of the machine in one run;
-//! * a failed row is recorded and retried;
-//! * of two lines with the same key the later one is valid.
+//! * a failed row is recorded, and the next run measures it again;
+//! * if two lines have the same key, the later line is valid.
 //!
 //! Not here: medians (`report/`).
 
@@ -23,7 +23,7 @@ use crate::store::Encoding;
 /// The key of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// `quick` or `full`: figures of different forms are never mixed.
+    /// The form of the run, `quick` or `full`. Figures of different forms are never mixed.
     pub form: String,
     pub row: String,
     pub entities: u64,
@@ -35,26 +35,26 @@ pub struct Key {
 /// One figure with its costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// In the unit of the row.
+    /// The result, in the unit of the row.
     pub value: f64,
     pub ops: u64,
     pub entities: u64,
     pub seconds: f64,
     pub latency: Option<Latency>,
-    /// Processor time of the process in the measured time.
+    /// Processor time of the process during `seconds`.
     pub cpu_seconds: f64,
-    /// Bytes written from the beginning of the row until all was synced and background work had
-    /// ended.
+    /// Bytes written from the start of the measurement until all data were synced and background
+    /// work had ended.
     pub written_bytes: u64,
     pub memory: Memory,
     pub disk_bytes: Option<u64>,
-    /// Raw bytes of one entity: keys and JSON.
+    /// Raw bytes of one entity: its keys, and its properties as JSON.
     pub raw_bytes_each: f64,
-    /// A note for readers of the row.
+    /// A remark that the report shows with the row.
     pub note: Option<String>,
 }
 
-/// A line of the file.
+/// One line of the results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
@@ -62,7 +62,7 @@ pub enum Line {
         key: Key,
         figures: Figures,
     },
-    /// The engine does not support the row.
+    /// The engine cannot run the operation of this row.
     Unsupported {
         key: Key,
     },
@@ -76,7 +76,7 @@ pub enum Line {
     },
 }
 
-/// The valid lines of a file.
+/// The contents of a results file, without lines that a later line replaces.
 #[derive(Default)]
 pub struct Results {
     pub figures: BTreeMap<Key, Figures>,
@@ -120,7 +120,7 @@ impl Results {
         }
     }
 
-    /// True if a run need not measure the figure again.
+    /// Returns whether the row was measured or is unsupported, so that a run can skip it.
     pub fn has(&self, key: &Key) -> bool {
         self.figures.contains_key(key) || self.unsupported.contains(key)
     }

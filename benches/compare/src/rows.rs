@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 pub enum Session {
     /// A new database for each way of loading.
     Load,
-    /// A new database for commits, inserts and a queue.
+    /// A new database on which commits, inserts and a queue are measured.
     Commit,
-    /// One database, loaded in random order: reads, then updates, mixes, a drop, and opening it
-    /// again.
+    /// One database, loaded in random order. It serves reads, then updates, mixes of operations and
+    /// the drop of a tenth; at the end it is reopened.
     Serve,
-    /// Loads the database of `Cold`, outside of its memory limit.
+    /// Loads the database that `Cold` reads. The load runs outside the memory limit of `Cold`.
     ColdLoad,
     Cold,
     Amplification,
     Compressed,
     Growth,
     Flights,
-    /// Merges into entities of many properties, and into large ones.
+    /// Merges into sheets, which are entities with many or with large properties.
     Sheets,
 }
 
@@ -41,20 +41,20 @@ pub enum Unit {
     Times,
 }
 
-/// The physical limit of a row: the least work that the machine must do for it. The table shows the
-/// row's share of the limit.
+/// The physical limit of a row: the least work that the machine must do for one result. The report
+/// shows rowstone's share of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Writes the raw bytes of the entities sequentially.
     Write,
-    /// Syncs once for this many entities, which are one group or belong to concurrent commits.
+    /// Syncs once for this many entities, which one group or concurrent commits write.
     Sync(u64),
     /// Makes one dependent access to memory for each operation, on this many threads.
     Access(u64),
     /// Reads the raw bytes of the entities from memory, once.
     Memory,
-    /// Like `Access`, over the raw bytes of the row's entities; if that was not measured, over 4
-    /// GiB.
+    /// Like `Access`, in a memory region as large as the raw bytes of the row's entities. If that
+    /// was not measured, a region of 4 GiB is used.
     SizedAccess,
     /// The time of one dependent access to memory.
     AccessTime,
@@ -76,7 +76,7 @@ pub enum Bound {
     Compress,
     /// Decodes the raw bytes with zstd.
     Decompress,
-    /// Writes each raw byte exactly once.
+    /// Writes each raw byte exactly once (a write amplification of 1).
     Once,
     /// Compressed bytes per entity, if zstd compresses many entities as one piece.
     Entropy,
@@ -91,10 +91,11 @@ pub struct Row {
     pub session: Session,
     pub unit: Unit,
     pub bound: Bound,
-    /// Whether every encoding of the other engines is measured; otherwise only the faster one.
+    /// Whether the other engines are measured with each of their encodings, or only with the
+    /// fastest.
     pub all_encodings: bool,
-    /// Another row, if the other engines lack the interface that this row measures: rowstone's
-    /// figure is then compared with the best peer of that row.
+    /// The row whose best peer rowstone is compared with. It is set if the other engines lack the
+    /// interface that this row measures.
     pub peer_row: Option<&'static str>,
 }
 

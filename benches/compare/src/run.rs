@@ -1,8 +1,8 @@
 //! Runs the child processes one after the other, and collects their result lines in a file.
 //!
 //! Invariants
-//! * if a child fails or times out, only its own rows are lost, and are reported as failed;
-//! * a database is removed once its child has ended.
+//! * if a child fails or times out, only its own rows are lost, and they are reported as failed;
+//! * a database is removed after the child that uses it has ended.
 //!
 //! Not here: the work of children (`workloads/`), their order (`plan.rs`).
 
@@ -102,8 +102,8 @@ fn missing_limits(
     Ok((is_new || is_larger || is_another).then_some(limits))
 }
 
-/// Runs the children of a step. The inner error is a failure of a child, the outer one a failure of
-/// this process.
+/// Runs the child processes of a step. The outer error is a failure of this process, the inner
+/// error a failure of a child.
 fn carry_out(
     step: &Step,
     time: Duration,
@@ -141,7 +141,7 @@ fn child(
         match lines.recv_timeout(left) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(line) => with(line)?,
-                // The line is not a result: engines print to standard output, too.
+                // The line is not a result, because engines also print to standard output.
                 Err(_) => eprintln!("    {line}"),
             },
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -156,7 +156,8 @@ fn child(
     Ok(if status.success() { Ok(()) } else { Err(format!("the child ended with {status}")) })
 }
 
-/// Returns the lines of the child's output as they arrive; the channel ends with the child.
+/// Returns the lines of the child's output as they arrive. The channel closes when the child's
+/// output ends.
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let output = child.stdout.take().expect("it is piped");

@@ -1,9 +1,9 @@
-//! Defines sheets: entities with the maximal number of properties, or of nearly the maximal size.
+//! Defines sheets: entities with the maximum number of properties, or of nearly the maximum size.
 //!
 //! Owns: [`Sheet`], its generation, and its encoding and decoding for key-value stores.
 //! Invariants
 //! * the same seed, kind and number give the same sheet, on every machine;
-//! * items are in the order of their names; merges set the counter.
+//! * items (property values) are in the order of their names; merges change only the counter.
 //!
 //! Not here: rows of rowstone and columns of SQLite (`engines/`).
 
@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::{Digest, Key, bytes, letters, number, sheet_key, text};
 
-/// The maximal number of properties of an entity.
+/// The maximum number of properties of an entity.
 const WIDE_PROPERTIES: usize = 252;
-/// The maximal size of a property. More than fifteen such properties would exceed the maximal size
-/// of an entity.
+/// The maximum size of a property. An entity of maximum size has room for fifteen such properties.
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: usize = 15;
 
@@ -59,7 +58,7 @@ pub enum Item<'a> {
     Bytes(#[serde(serialize_with = "as_bytes")] &'a [u8]),
 }
 
-/// The items as a JSON object. Binaries consist of letters, so they need no base64.
+/// The items as a JSON object. Binaries need no base64, because they consist of ASCII letters.
 pub struct Json<'a>(pub Kind, pub Vec<Item<'a>>);
 
 /// An item in JSON, which does not distinguish binaries from texts.
@@ -80,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// Returns the position of the integer property that merges set.
+    /// Returns the position of the counter, which is the integer property that merges set.
     pub fn counter(self) -> usize {
         match self {
             Kind::Wide => 100,
@@ -88,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Returns the key of the sheet of this number.
+    /// Returns the key of sheet `number` of this kind.
     pub fn key(self, number: u64) -> Key {
         sheet_key(self as u32, number)
     }
@@ -117,7 +116,7 @@ impl Sheet {
         digest(self.items.iter().map(OwnedItem::borrowed))
     }
 
-    /// Returns the bytes of the two keys and of the properties as JSON.
+    /// Returns the raw size: the bytes of the two keys, and of the properties as JSON.
     pub fn raw_bytes(&self) -> u64 {
         let json = serde_json::to_string(&Json(self.kind, self.items())).expect("to memory");
         (self.key.partition.len() + self.key.row.len() + json.len()) as u64
@@ -135,8 +134,8 @@ impl OwnedItem {
     }
 }
 
-/// Returns a digest of all items, equal for equal items. A text and a binary of the same bytes have
-/// the same term.
+/// Returns a digest of all items. Equal items have equal digests. A text and a binary with the same
+/// bytes also count as equal.
 pub fn digest<'a>(items: impl Iterator<Item = Item<'a>>) -> Digest {
     let term = |(place, item): (u64, Item<'_>)| match item {
         Item::Whole(value) => number(place, value as u64),

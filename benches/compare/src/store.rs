@@ -1,5 +1,5 @@
-//! Defines the interface that every engine implements. Its methods take and return entities, as an
-//! application does.
+//! Defines the interface that every engine implements. Its methods take and return entities,
+//! because an application works with entities.
 //!
 //! Owns: [`Store`], implemented once per engine and encoding, and the durability levels. Work that
 //! a user of a key-value store does by hand (encode, decode, filter, read before writing, keep
@@ -24,18 +24,18 @@ pub enum Durability {
     Os,
 }
 
-/// The form in which an engine stores an entity: in rows or columns of its own, or as the value of
-/// a key.
+/// The format in which an engine stores an entity: as a row with columns, or as an encoded value.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
-    /// The engine's own typed rows: rowstone, and SQLite with a column for each property.
+    /// The typed rows of the engine: rows of rowstone, or an SQLite table with a column for each
+    /// property.
     Native,
-    /// Text, as in most applications.
+    /// JSON text, as in most applications.
     Json,
-    /// A compact binary form of a struct known at compile time (postcard).
+    /// Postcard, a compact binary format for a struct that is known at compile time.
     Binary,
 }
 
@@ -44,11 +44,11 @@ pub enum Encoding {
 pub struct Setup<'a> {
     pub dir: &'a Path,
     pub encoding: Encoding,
-    /// The size of the cache of blocks or pages in bytes, uncompressed.
+    /// The maximum size of the block or page cache in bytes, where data are uncompressed.
     pub cache_bytes: u64,
     /// Total bytes of write buffers.
     pub write_buffer_bytes: u64,
-    /// Compress data at rest, as well as the engine can.
+    /// Whether to compress stored data, with the best compression that the engine offers.
     pub compress: bool,
 }
 
@@ -61,7 +61,7 @@ pub enum Change {
     Counter(Kind, i64),
 }
 
-/// A version of an entity as its engine reports it.
+/// The version of an entity, as its engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// The number that is stored in front of the value, or in a column.
@@ -70,7 +70,8 @@ pub enum Version {
     Tag(ETag),
 }
 
-/// Sums up results of operations, so that nothing is optimised away and every answer is checked.
+/// The sum of the results of operations. It keeps the compiler from removing reads as unused, and
+/// all answers are checked by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub entities: u64,
@@ -90,7 +91,7 @@ impl Found {
     }
 }
 
-/// An engine that holds readings, shared by all threads of a workload.
+/// An open database of one engine, shared by all threads of a workload.
 ///
 /// No method returns an error: a failed benchmark has no figures. Implementations panic with the
 /// cause, which ends the child process.
@@ -98,16 +99,17 @@ pub trait Store: Send + Sync {
     /// Writes the entity unconditionally.
     fn put(&self, reading: &Reading, durability: Durability);
 
-    /// Writes all readings or none, unconditionally: at most 100, all of one partition.
+    /// Writes a group of readings atomically, and replaces existing entities. The group has at most
+    /// 100 readings of one partition.
     fn put_group(&self, readings: &[Reading], durability: Durability);
 
-    /// Loads readings in the given order, by the engine's fastest method that provides `durability`
-    /// at its end.
+    /// Loads readings in the given order, by the fastest method of the engine that provides
+    /// `durability` when the load ends.
     fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability);
 
-    /// Commits each reading by itself; up to `in_flight` commits of this one thread wait for the
-    /// disk at a time. `each` gets the number of every durable commit, in order. Returns `false` if
-    /// the engine has no such interface.
+    /// Commits each reading by itself. Up to `in_flight` commits of this thread may wait for the
+    /// disk at the same time. `each` gets the number of every durable commit, in order. Returns
+    /// `false` if the engine has no such interface.
     fn put_in_flight(
         &self,
         readings: &mut dyn Iterator<Item = Reading>,
@@ -115,25 +117,26 @@ pub trait Store: Send + Sync {
         each: &mut dyn FnMut(u64),
     ) -> bool;
 
-    /// Writes the entity if its key is free, and returns whether it was. Two callers never both
-    /// succeed.
+    /// Writes the entity if its key does not exist, and returns whether it did so. If two callers
+    /// insert the same key, only one succeeds.
     fn insert(&self, reading: &Reading, durability: Durability) -> bool;
 
-    /// Inserts all readings or none, and returns whether all keys were free.
+    /// Inserts all readings if none of their keys exists; otherwise inserts none. Returns whether
+    /// it inserted them.
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool;
 
-    /// Returns the version of the entity at `key`: its ETag, or the version stored with the value.
+    /// Returns the version of the entity at `key`: the ETag, or the version stored with the value.
     fn version(&self, key: &Key) -> Option<Version>;
 
-    /// Replaces the entity, which changes its version, if the version is still `version`; returns
-    /// whether it did.
+    /// Replaces the entity and its version if the current version is `version`. Returns whether it
+    /// did.
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
-    /// Sets one property of the entity at `key` atomically, and keeps the rest; `false` if there is
-    /// no such entity.
+    /// Sets one property of the entity at `key` atomically, and keeps its other properties. Returns
+    /// `false` if the entity does not exist.
     fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool;
 
-    /// Writes an entity other than a reading, unconditionally.
+    /// Writes a sheet, which is an entity with many or large properties; replaces an existing one.
     fn put_sheet(&self, sheet: &Sheet, durability: Durability);
 
     /// Returns the digest of the sheet at `key`.
@@ -148,14 +151,15 @@ pub trait Store: Send + Sync {
         self.get(key)
     }
 
-    /// Reads up to `limit` entities of the partition, starting at `key`, all properties decoded.
+    /// Reads up to `limit` entities of the partition, starting at `key`, and decodes all
+    /// properties.
     fn range(&self, key: &Key, limit: usize) -> Found;
 
-    /// Reads all entities in the order of keys, all properties decoded.
+    /// Reads all entities in key order, and decodes all properties.
     fn scan(&self) -> Found;
 
-    /// Reads all entities whose `Temperature` is below `limit`, decoded; the others need not be
-    /// decoded.
+    /// Reads and decodes all entities whose `Temperature` is below `limit`. Other entities need not
+    /// be decoded completely.
     fn filter(&self, limit: f64) -> Found;
 
     /// Deletes the entity at `key`, if it exists.
@@ -167,21 +171,22 @@ pub trait Store: Send + Sync {
     /// Deletes all entities of a partition, by the engine's fastest method.
     fn drop_partition(&self, partition: u32, durability: Durability);
 
-    /// Deletes all entities of some partitions, durably; engines that can do it in one write
-    /// override this.
+    /// Deletes all entities of several partitions, durably. Engines that can do it in one write
+    /// override this method.
     fn drop_partitions(&self, partitions: std::ops::Range<u32>) {
         partitions.for_each(|partition| self.drop_partition(partition, Durability::Os));
         self.sync();
     }
 
-    /// Makes all writes so far durable.
+    /// Makes all earlier writes durable.
     fn sync(&self);
 
     /// Runs a full compaction to its end. Other background work may continue. The caller waits for
     /// that work separately, so that a measured time covers only the compaction.
     fn compact(&self);
 
-    /// Returns the name of the codec with which `compact` compresses. Default: none.
+    /// Returns the name of the compression codec that `compact` uses, or `None` without
+    /// compression.
     fn packs_with(&self) -> Option<&'static str> {
         None
     }

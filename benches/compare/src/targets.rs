@@ -1,12 +1,12 @@
-//! Targets: for some rows, the factor by which rowstone must be better than the best of the other
-//! engines (the peers).
+//! Lists the targets. A target says how many times better than the best of the other engines (the
+//! peers) rowstone must be in a row of the report.
 //!
 //! The report (`report/`) computes the ratios that rowstone reaches.
 
 use crate::engines::Engine;
 use crate::store::Encoding;
 
-/// The peers of a target; rowstone is compared with the best of them.
+/// A group of peers. A target compares rowstone with the best of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
     All,
@@ -20,7 +20,8 @@ pub enum Among {
     Binary,
 }
 
-/// A target: rowstone is at least this many times better than the peers.
+/// A target for `row`: rowstone must be at least `times` times better than the best peer of the
+/// group `among`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     pub row: &'static str,

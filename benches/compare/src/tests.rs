@@ -29,8 +29,8 @@ fn every_row(engine: Engine, encoding: Encoding) {
         if spec.encoding != encoding {
             continue;
         }
-        // Skips `open-killed`, which starts this program again: in a test the program has another
-        // `main`.
+        // Skips `open-killed`, which starts the current executable as a child process. In a test,
+        // that executable is the test runner.
         spec.rows.retain(|row| row != "open-killed");
         drop(std::fs::remove_dir_all(&dir));
         if spec.session == Session::Cold {

@@ -1,4 +1,5 @@
-//! Runs concurrent clients in a closed loop, and collects their throughput and latencies.
+//! Runs concurrent clients, and collects their throughput and latencies. Each client sends its next
+//! call when the previous one has ended.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +7,22 @@ use hdrhistogram::Histogram;
 
 use crate::Outcome;
 
-/// Latencies in nanoseconds, exact to three digits.
+/// Latencies in nanoseconds, with a precision of three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
-/// The figures of one or more clients.
+/// The counts and latencies of one or more clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// Entities inserted or found.
+    /// The number of entities that were inserted or found.
     pub(crate) operations: u64,
     /// One latency for each call.
     pub(crate) latencies: Latencies,
-    /// From the start of the first call to the end of the last.
+    /// The time from the start of the first call to the end of the last.
     pub(crate) elapsed: Duration,
 }
 
-/// Times the calls of one client: each call begins where the last one ended.
+/// Times the calls of one client. Each call starts when the previous one ends.
 pub(crate) struct Watch {
     time: Duration,
     started: Instant,
@@ -40,12 +41,13 @@ impl Latencies {
         self.0.record(took.as_nanos() as u64).expect("the histogram grows by itself");
     }
 
-    /// Returns the nanoseconds within which `percent` of the calls ended; 0 without calls.
+    /// Returns the latency in nanoseconds that `percent` of the calls do not exceed; 0 without
+    /// calls.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         self.0.value_at_percentile(percent)
     }
 
-    /// Returns the nanoseconds of an average call; 0 without calls.
+    /// Returns the mean latency in nanoseconds; 0 without calls.
     pub(crate) fn mean(&self) -> u64 {
         self.0.mean() as u64
     }
@@ -68,7 +70,7 @@ impl Tally {
 }
 
 impl Watch {
-    /// Starts the clock; the client runs for `time`.
+    /// Starts the clock of a client that runs for `time`.
     pub(crate) fn start(time: Duration) -> Self {
         Self { time, started: Instant::now(), tally: Tally::default() }
     }
@@ -77,7 +79,7 @@ impl Watch {
         self.tally.elapsed >= self.time
     }
 
-    /// Ends a call of `operations` entities.
+    /// Records the end of a call that inserted or found `operations` entities.
     pub(crate) fn lap(&mut self, operations: u64) {
         let elapsed = self.started.elapsed();
         self.tally.latencies.note(elapsed - self.tally.elapsed);

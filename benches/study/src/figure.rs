@@ -1,5 +1,5 @@
-//! A figure of the study, measured again: the set-up, the findings of the study and of this run,
-//! and the numbers as charts, as a table and as JSON.
+//! Defines a figure of the study of 2010 that this program measures again: the set-up, the findings
+//! of the study and of this run, and the numbers as charts, as a table and as JSON.
 
 use std::io::{self, Write};
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::clients::Latencies;
 use crate::plot::{Axis, Chart, Form, Scale, Series, exact};
 
-/// One figure, measured again.
+/// A figure of the study, with the numbers that this run measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// The set-up of the study.
+    /// The set-up of the measurement in the study.
     pub(crate) setup: &'static str,
     /// The finding of the study.
     pub(crate) study: &'static str,
@@ -30,11 +30,11 @@ pub(crate) struct Grid {
     pub(crate) rows: Vec<(String, Vec<f64>)>,
 }
 
-/// The number of points in the curve of a distribution.
+/// The number of points that draw the curve of a distribution.
 const CURVE_POINTS: u32 = 400;
 
 impl Grid {
-    /// Returns a grid with a row for each x and a column for each series.
+    /// Returns a grid with a row for each x value and a column for each series.
     pub(crate) fn of(x: &str, series: &[Series]) -> Self {
         let mut places: Vec<f64> =
             series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
@@ -62,7 +62,7 @@ impl Grid {
         Self { columns: names.map(str::to_owned).to_vec(), rows: times.iter().map(row).collect() }
     }
 
-    /// Returns the texts of a row.
+    /// Returns the cells of a row as text, with its name first.
     pub(crate) fn cells(row: &(String, Vec<f64>)) -> Vec<String> {
         std::iter::once(row.0.clone()).chain(row.1.iter().map(|number| exact(*number))).collect()
     }
@@ -104,7 +104,7 @@ impl Figure {
     }
 }
 
-/// Returns a series of points joined by a line.
+/// Returns a series that is drawn as points joined by lines.
 pub(crate) fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Line, is_study: false }
 }
@@ -113,13 +113,14 @@ pub(crate) fn bars(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Bars, is_study: false }
 }
 
-/// Returns a series with numbers of the study.
+/// Returns a series of numbers from the study of 2010.
 pub(crate) fn then(name: &str, points: &[(f64, f64)]) -> Series {
     let name = format!("2010: {name}");
     Series { name, points: points.to_vec(), form: Form::Points, is_study: true }
 }
 
-/// Returns the cumulative distribution: milliseconds and the percentage of calls within them.
+/// Returns the cumulative distribution of `times`: for each latency in milliseconds, the percentage
+/// of calls that did not exceed it.
 pub(crate) fn distribution(name: &str, times: &Latencies) -> Series {
     let mut points: Vec<(f64, f64)> = (1..=CURVE_POINTS)
         .map(|step| f64::from(step) * 100.0 / f64::from(CURVE_POINTS))

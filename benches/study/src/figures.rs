@@ -1,7 +1,7 @@
-//! Measures figures 3 to 15, and states the study's finding for each.
+//! Measures figures 3 to 15, and states for each what the study found.
 //!
-//! Invariant: every number drawn for 2010 is in the study's text; a finding without a number is
-//! text only.
+//! Invariant: every number drawn as one of 2010 is in the text of the study. A finding that the
+//! study states without a number appears only as text.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::saturation::{LATENCY, TARGET, press};
 pub(crate) struct Figures<'g> {
     pub(crate) ground: &'g Ground,
     pub(crate) is_quick: bool,
-    /// How long figure 15 runs on the virtual clock.
+    /// How long the simulation of figure 15 runs, in time of the virtual clock.
     pub(crate) pressed: Duration,
 }
 
-/// The figures that are measured.
+/// The numbers of the figures that this program measures.
 pub(crate) const NUMBERS: std::ops::RangeInclusive<u32> = 3..=15;
 
 const SIZES: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
@@ -174,7 +174,7 @@ impl Figures<'_> {
             self.ground.insert(&self.ground.table()?, threads, 1, Spread::Many)
         })?;
         let here = spread_sentence("inserts", &one, &many);
-        // The study's points: two and five VMs with 15 threads each.
+        // The study measured two and five virtual machines with 15 threads each.
         let then = then("one partition", &[(30.0, 600.0), (75.0, 1_000.0)]);
         let series = vec![line("one partition", one), line("a partition each", many), then];
         Ok(Figure {
@@ -323,7 +323,7 @@ impl Figures<'_> {
         })
     }
 
-    /// Returns a point for each size of a batch.
+    /// Measures once for each batch size, and returns the results as points.
     fn sizes(
         &self,
         threads: u32,
@@ -337,7 +337,7 @@ impl Figures<'_> {
         SIZES.iter().map(point).collect()
     }
 
-    /// Returns the entities per second for each number of threads.
+    /// Measures once for each number of threads, and returns the entities per second.
     fn threads(&self, threads: &[u32], run: impl Fn(u32) -> Outcome<Tally>) -> Outcome<Points> {
         threads.iter().map(|count| Ok((f64::from(*count), run(*count)?.per_second()))).collect()
     }
@@ -357,7 +357,7 @@ impl Figures<'_> {
     }
 }
 
-/// Returns a chart and its table.
+/// Returns a figure with one chart and its table. Its other fields are empty.
 fn plain(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Figure {
     let grid = Grid::of(&format!("{} \\ {}", x.0, y.0), &series);
     let charts = vec![chart(x, y, series)];

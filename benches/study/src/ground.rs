@@ -2,10 +2,11 @@
 //!
 //! An entity has 1,024 bytes by the size rule of Azure Table storage, in one property `Payload`.
 //! PartitionKeys are random GUIDs: one for each client, or one for all. A RowKey is
-//! `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET returns is
-//! checked.
+//! `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET (a point read)
+//! returns is checked.
 //!
-//! Invariant: keys never repeat within a table, since each run of clients has its own JobID.
+//! Invariant: a key is never inserted twice into a table, because each run of clients has its own
+//! JobID.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,27 +16,28 @@ use rowstone::{Db, Entity, EntityGroup, LoadMode, Rng, Table};
 use crate::Outcome;
 use crate::clients::{Tally, Watch, run_clients};
 
-/// Size of the study's entities.
+/// The size of an entity in the study.
 const ENTITY_BYTES: usize = 1_024;
-/// Threads of a virtual machine where the study gives no number.
+/// The number of threads in a virtual machine, for figures where the study gives none.
 pub(crate) const VM_THREADS: u32 = 15;
-/// Number of different payloads.
+/// The number of different payloads, which are cut from one long text.
 const PAYLOADS: usize = 4_096;
 const TABLE: &str = "RowstoneBenchStudy";
 
-/// The size of a run.
+/// Limits of a run: time and numbers of entities.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// The time for which each point is measured.
+    /// The time of each measurement. A figure consists of several measurements, which are its
+    /// points.
     pub(crate) time: Duration,
-    /// Most entities that a point inserts.
+    /// The maximum number of entities that one measurement inserts.
     pub(crate) inserts_max: u64,
-    /// Entities of each client for GETs.
+    /// The number of entities that each client reads with GETs.
     pub(crate) rows: u64,
     pub(crate) seed: u64,
 }
 
-/// The partitions of the clients.
+/// How the clients are spread over partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
     /// All clients share a partition.
@@ -44,7 +46,7 @@ pub(crate) enum Spread {
     Many,
 }
 
-/// A database and its entities.
+/// The database of a run, with the generator of its entities.
 pub(crate) struct Ground {
     db: Db,
     pub(crate) scope: Scope,
@@ -66,7 +68,7 @@ impl Ground {
         Self { db, scope, payloads, payload_chars, jobs: AtomicU32::new(0) }
     }
 
-    /// Returns an empty table.
+    /// Returns an empty table. Deletes the table of the previous figure.
     pub(crate) fn table(&self) -> Outcome<Table> {
         if self.db.tables()?.iter().any(|name| name == TABLE) {
             self.db.delete_table(TABLE)?;
@@ -82,8 +84,8 @@ impl Ground {
         Ok(self.db.close()?)
     }
 
-    /// Runs clients that insert groups of `batch` entities, or single ones, after an uncounted
-    /// warm-up.
+    /// Runs clients that insert groups of `batch` entities, or single entities if `batch` is 1. The
+    /// measurement starts after a warm-up.
     pub(crate) fn insert(
         &self,
         table: &Table,
@@ -127,7 +129,8 @@ impl Ground {
         Ok(job)
     }
 
-    /// Runs clients that get the entities of JobID `job` in order, again and again.
+    /// Runs clients that each read their entities of JobID `job` in order, and then start over
+    /// until the time ends.
     pub(crate) fn get(
         &self,
         table: &Table,
@@ -199,7 +202,7 @@ impl Worker {
     }
 }
 
-/// Returns a random GUID's text.
+/// Returns the text of a random GUID.
 fn guid(rng: &mut Rng) -> String {
     let (a, b) = (rng.next_u64(), rng.next_u64());
     let (c, d) = (a >> 16 & 0xffff, a & 0xfff);
@@ -207,7 +210,7 @@ fn guid(rng: &mut Rng) -> String {
     format!("{:08x}-{c:04x}-4{d:03x}-{e:04x}-{f:012x}", a >> 32)
 }
 
-/// Returns the text to cut payloads from, and the length of a payload in characters.
+/// Returns the text that payloads are cut from, and the length of a payload in characters.
 fn payloads(seed: u64) -> (String, usize) {
     let worker = Worker { partition: guid(&mut Rng::from_seed(seed)), job: 0, number: 0 };
     let empty = Entity::new(&*worker.partition, worker.row_key(0)).with("Payload", "");

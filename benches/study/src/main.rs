@@ -29,7 +29,7 @@ use serde_json::json;
 use self::figures::{Figures, NUMBERS};
 use self::ground::{Ground, Scope};
 
-/// The result of an operation whose failure ends the run.
+/// The result of a fallible operation. Every error ends the run.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measure the figures of the performance case study of 2010, and draw them with that study's
@@ -39,7 +39,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 struct Study {
     /// A directory that is missing or empty, or that an earlier run made
     dir: PathBuf,
-    /// Measure fewer and shorter points, in about a minute
+    /// Take fewer and shorter measurements, in about a minute
     #[arg(long)]
     quick: bool,
     /// The report, one HTML page
@@ -49,16 +49,16 @@ struct Study {
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS",
         value_parser = clap::value_parser!(u32).range(3..=15))]
     figures: Vec<u32>,
-    /// Durability of inserts; the study's were durable
+    /// Durability of inserts; the inserts of the study were durable
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Milliseconds for which each point is measured [default: 2000; with --quick 300]
+    /// Milliseconds of each measurement [default: 2000; with --quick 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     point_millis: Option<u64>,
-    /// Most entities that a point inserts [default: 300000; with --quick 50000]
+    /// Maximum number of entities that a measurement inserts [default: 300000; with --quick 50000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     inserts_max: Option<u64>,
-    /// Entities of each client that GETs read [default: 5000; with --quick 500]
+    /// Number of entities that each client reads with GETs [default: 5000; with --quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rows: Option<u64>,
     /// Seed of keys and payloads
@@ -76,10 +76,10 @@ enum DurabilityName {
     Buffered,
 }
 
-/// A table that marks a database as one of this program's.
+/// The name of a table that this program creates to mark a database as its own.
 const MARK_TABLE: &str = "RowstoneStudy";
 
-/// Why absolute numbers of 2010 and of this run differ.
+/// The reasons why absolute numbers of 2010 and of this run differ.
 const DIFFERENCES: [&str; 6] = [
     "The service of 2010 was behind a network, HTTP and authentication, and kept three copies of everything. Here calls stay \
      within one process, on one disk. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 impl Study {
     fn run(&self, output: &mut dyn Write) -> Outcome {
         let db = self.open()?;
-        // The report is opened before anything is measured, so that a run does not fail at its end.
+        // Creates the report file before the measurements, so that a run does not fail at its end.
         let failed = |error| format!("cannot write {}: {error}", self.out.display());
         let mut page = File::create(&self.out).map_err(failed)?;
         let ground = Ground::new(db, self.scope());
@@ -143,8 +143,8 @@ impl Study {
         Ok(())
     }
 
-    /// Opens the database. This program must have created the directory, since the study creates
-    /// and drops tables.
+    /// Opens the database. A directory that another program created is refused, because the study
+    /// creates and drops tables.
     fn open(&self) -> Outcome<Db> {
         refuse_others(&self.dir)?;
         let db = Db::options().durability(self.durability.into()).open(&self.dir)?;
@@ -196,8 +196,8 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// Fails unless `dir` is missing, empty, or a database with the table [`MARK_TABLE`]. The database
-/// is opened without background work and not changed.
+/// Fails unless `dir` is missing, empty, or a database with the table [`MARK_TABLE`]. To check
+/// this, opens the database without background work, and does not change it.
 fn refuse_others(dir: &Path) -> Outcome {
     let shown = dir.display();
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {

@@ -27,7 +27,7 @@ svg .label { fill: var(--ink); } svg .study-text { fill: var(--then); }
 .study { stroke: var(--then); fill: var(--then); stroke-dasharray: 5 4; } path.line { fill: none; }
 ";
 
-/// Returns the whole page. `facts` are names and values about the run.
+/// Returns the whole page. `facts` are pairs of a name and a value that describe the run.
 pub(crate) fn page(facts: &[(&str, String)], figures: &[Figure]) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\

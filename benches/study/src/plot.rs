@@ -15,7 +15,7 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 84.0;
-/// The number of colours; further series use them again.
+/// The number of colours. A chart with more series uses the colours again.
 const COLOURS: usize = 6;
 const TICKS: f64 = 6.0;
 const CHAR_WIDTH: f64 = 6.8;
@@ -40,7 +40,7 @@ pub(crate) enum Scale {
     /// From zero.
     Linear,
     Log,
-    /// Equal distances between the values that occur: for bars.
+    /// Equal distances between the values that occur; used for bars.
     Groups,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
     pub(crate) form: Form,
-    /// Numbers of the study, not of this run.
+    /// Whether the numbers are from the study of 2010, not from this run.
     pub(crate) is_study: bool,
 }
 
@@ -57,22 +57,22 @@ pub(crate) struct Series {
 pub(crate) enum Form {
     /// Points joined by lines.
     Line,
-    /// A line without points, as of a cumulative distribution.
+    /// A line without visible points, for cumulative distributions.
     Steps,
-    /// Bars, side by side with those of other series.
+    /// Bars, next to the bars of other series.
     Bars,
     /// Points alone.
     Points,
 }
 
-/// A labelled vertical line: a known bound without a curve.
+/// A labelled vertical line, for a bound that is known as a single number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) x: f64,
     pub(crate) text: String,
 }
 
-/// Maps the numbers of an axis to positions.
+/// Maps the numbers of an axis to positions in the chart.
 struct Place {
     scale: Scale,
     least: f64,
@@ -108,7 +108,7 @@ impl Chart {
                     "<line class=\"study\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{end}\"/>"
                 ),
             );
-            // The text is to the left of a line near the right edge.
+            // Near the right edge, the text is to the left of the line.
             let is_late = at + mark.text.chars().count() as f64 * CHAR_WIDTH > WIDTH - RIGHT;
             let (shift, anchor) = if is_late { (-5.0, "end") } else { (5.0, "start") };
             put(
@@ -116,7 +116,8 @@ impl Chart {
                 format_args!(
                     "<text class=\"study-text\" x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                     at + shift,
-                    // Each mark has its own row: marks may be close to each other.
+                    // Puts the text of each mark into a row of its own, because marks may be close
+                    // to each other.
                     end - 8.0 - 16.0 * row as f64,
                     escape(&mark.text)
                 ),
@@ -193,7 +194,8 @@ impl Chart {
             let path: Vec<_> = places.iter().map(|(a, b, ..)| format!("{a:.1} {b:.1}")).collect();
             put(svg, format_args!("<path class=\"line {class}\" d=\"M{}\"/>", path.join(" L")));
         }
-        // A distribution has hundreds of steps; points to hover over on some 40 of them are enough.
+        // A distribution has hundreds of steps. Only about 40 of them get a point that shows its
+        // numbers on hover.
         let step = if series.form == Form::Steps { places.len().div_ceil(40).max(1) } else { 1 };
         let radius = if series.form == Form::Steps { 2.5 } else { 4.0 };
         for (at_x, at_y, a, b) in places.iter().step_by(step) {
@@ -334,8 +336,8 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Formats a number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full,
-/// `12,300`.
+/// Formats a number with three significant digits, such as `0.0123` or `45.6`. Integers of at least
+/// 100 keep all digits: `12,300`.
 pub(crate) fn exact(number: f64) -> String {
     let digits = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     if !number.is_finite() {
@@ -361,7 +363,7 @@ fn with_thousands(value: u64) -> String {
     text
 }
 
-/// Formats a number at an axis: `20k`.
+/// Formats a number for the labels of an axis, such as `20k`.
 fn short(number: f64) -> String {
     let (scaled, unit) = match number {
         1e9.. => (number / 1e9, "G"),
@@ -373,7 +375,7 @@ fn short(number: f64) -> String {
     format!("{}{unit}", (scaled * 1e6).round() / 1e6)
 }
 
-/// Rounds up to the next of 1, 2, 5, 10, 20 …
+/// Rounds up to the next number of the sequence 1, 2, 5, 10, 20, 50, …
 fn round_up(number: f64) -> f64 {
     let power = 10f64.powf(number.log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0];
@@ -403,7 +405,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Asserts that every element that is opened is closed, in order.
+    /// Asserts that XML elements are nested correctly: each opened element is closed, innermost
+    /// first.
     #[track_caller]
     pub(crate) fn check_nesting(text: &str) {
         let mut open = Vec::new();

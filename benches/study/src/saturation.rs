@@ -1,10 +1,10 @@
-//! Simulates figure 15 on a virtual clock: clients load one partition beyond its target, and pause
-//! after each refusal.
+//! Simulates figure 15 on a virtual clock. Clients send one partition more than its throughput
+//! target, and pause after each refusal.
 //!
-//! On the virtual clock a request takes as long as in the study; a real one would take
-//! microseconds. The database's own throttle accepts or refuses each group. A client sends its next
-//! group when the latency has passed if the group was accepted, and three seconds after the refusal
-//! otherwise. Nothing blocks, and a seed gives the same numbers on every machine.
+//! On the virtual clock a request takes as long as in the study; a real request would take
+//! microseconds. The database's own throttle accepts or refuses each group of inserts. After an
+//! accepted group, the client sends the next one when the latency has passed; after a refusal, it
+//! waits three seconds. Nothing blocks, and a seed gives the same numbers on every machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,20 +15,21 @@ use rowstone::{Background, Db, Durability, Entity, EntityGroup, ManualClock, Rng
 
 use crate::Outcome;
 
-/// Operations of a group.
+/// The number of operations in a group.
 const BATCH: u32 = 100;
-/// About the peak of the study's partition, in entities per second.
+/// The throughput target in entities per second, about the peak of one partition in the study.
 pub(crate) const TARGET: u32 = 2_500;
-/// In the study 20 clients inserted 2,300 entities per second almost unthrottled, so each needed
-/// this long for a group of 100.
+/// The latency of an accepted group of 100 entities. It follows from the study, where 20 clients
+/// inserted 2,300 entities per second almost unthrottled.
 pub(crate) const LATENCY: Duration = Duration::from_millis(870);
-/// The latency of a refusal, and the study's pause after it.
+/// The latency of a refusal. The next constant is the pause of a client after a refusal, as in the
+/// study.
 const REFUSAL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(3);
-/// Time before the measurement, until the initial bursts are over.
+/// The simulated time before the measurement starts. It covers the initial bursts.
 const WARM_UP: Duration = Duration::from_secs(10);
 
-/// Rates of `threads` clients.
+/// The results of a simulation with `threads` clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pressed {
     pub(crate) threads: u32,
@@ -43,7 +44,8 @@ impl Pressed {
     }
 }
 
-/// Sends the requests of `threads` clients to one partition for `time` of the virtual clock.
+/// Simulates `threads` clients that send requests to one partition, for `time` of the virtual
+/// clock.
 pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed> {
     let clock = Arc::new(ManualClock::new(1));
     let targets =
@@ -75,8 +77,8 @@ pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed>
     Ok(Pressed { threads, accepted, refused })
 }
 
-/// Commits the same group each time, since the throttle counts entities only. Returns false if the
-/// group is refused.
+/// Sends one group of writes; returns false if the throttle refuses it. All groups have the same
+/// rows, because the throttle counts only entities.
 fn send(table: &Table) -> Outcome<bool> {
     let mut group = EntityGroup::new("saturated");
     for row in 0..BATCH {
@@ -89,7 +91,7 @@ fn send(table: &Table) -> Outcome<bool> {
     }
 }
 
-/// Returns `time`, randomly lengthened or shortened by up to a fifth.
+/// Returns `time`, randomly lengthened or shortened by up to 20 %.
 fn scattered(time: Duration, rng: &mut Rng) -> Duration {
     time.mul_f64(0.8 + rng.below(400) as f64 / 1_000.0)
 }

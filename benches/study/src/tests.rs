@@ -1,4 +1,4 @@
-//! Tests the whole program with runs so small that each takes a moment.
+//! Tests the whole program. The runs are so small that each takes only a moment.
 
 use std::path::Path;
 
@@ -35,7 +35,8 @@ fn draws_and_prints_every_figure() {
     assert!(!html.contains("NaN") && !html.contains("http") && !html.contains("<script"));
     assert!(html.contains("2010: most calls within"));
     assert!(out.contains("13 figures are drawn in "), "{out}");
-    // The measured table is dropped, and a second run accepts the directory.
+    // The first run dropped its measured table and kept the marker table. So a second run must
+    // accept the directory.
     let db = Db::open(dir.path().join("db")).unwrap();
     assert_eq!(db.tables().unwrap(), ["RowstoneStudy"]);
     db.close().unwrap();

@@ -1,5 +1,5 @@
-//! A device that keeps the readings of a sensor: opens a database, writes a few rows, and reads the
-//! rows of the last hour.
+//! Shows a device that keeps the readings of a sensor. It opens a database, writes a few rows, and
+//! reads the rows of the last hour.
 //!
 //! The size of this program, built with `cargo build --profile size`, shows how much the library
 //! adds to a program.

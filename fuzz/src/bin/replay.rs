@@ -1,4 +1,5 @@
-//! Replays every target over its stored corpus and over mutations: `replay [--seconds N] [NAME…]`.
+//! Replays fuzz targets, all of them by default, with their stored corpus and with mutations of it:
+//! `replay [--seconds N] [NAME…]`.
 
 use std::time::Duration;
 

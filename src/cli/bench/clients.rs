@@ -12,7 +12,7 @@ use crate::clock::{Clock, SystemClock};
 /// The totals of the operations of one client, or of several clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Entities written, found or looked up; rates are computed from this number.
+    /// The number of entities that were written, found or looked up. Rates are based on it.
     pub(super) operations: u64,
     /// Bytes of the keys and values that were written or read.
     pub(super) bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct Tally {
     pub(super) elapsed: Duration,
 }
 
-/// The result of one call of the database.
+/// The counts of one call of the database.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) operations: u64,
@@ -43,11 +43,11 @@ pub(super) struct Watch<'r> {
     tally: Tally,
 }
 
-/// Operations between two steps of the progress bar.
+/// The number of operations between two updates of the progress bar.
 const SHOWN_STEP: u64 = 1_000;
 
 impl Tally {
-    /// Adds the operations of a concurrent client.
+    /// Adds the totals of a client that ran concurrently.
     pub(super) fn add(&mut self, other: &Tally) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -66,7 +66,7 @@ impl Tally {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the microseconds per operation, over all clients.
+    /// Returns the elapsed time in microseconds divided by the operations of all clients.
     pub(super) fn micros_per_operation(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e6 / self.operations.max(1) as f64
     }
@@ -78,7 +78,7 @@ impl Tally {
 }
 
 impl<'r> Watch<'r> {
-    /// Starts the time measurement; the run ends after `time`, if that is given.
+    /// Starts the clock. The run ends after `time`, if it is given.
     pub(super) fn start(
         clock: &'r SystemClock,
         time: Option<Duration>,
@@ -89,13 +89,13 @@ impl<'r> Watch<'r> {
         Self { clock, progress, end, last, shown: 0, tally: Tally::default() }
     }
 
-    /// Whether the run's time has passed; true if no time was given.
+    /// Whether the time of the run is over. Without a time limit it always returns true.
     pub(super) fn is_over(&self) -> bool {
         self.end.is_none_or(|end| self.last >= end)
     }
 
-    /// Excludes the time since the last call from the measurement, and extends the run by that
-    /// time.
+    /// Excludes the time since the last call from the measurement, and moves the end of the run by
+    /// as much.
     pub(super) fn restart(&mut self) {
         let idle = self.split();
         self.end = self.end.map(|end| end + idle);
@@ -107,13 +107,13 @@ impl<'r> Watch<'r> {
         self.count(done, took);
     }
 
-    /// Counts operations and the time since the last call, without recording it as a latency.
+    /// Counts the operations of a call and its time, but records no latency.
     pub(super) fn count_untimed(&mut self, done: Done) {
         let took = self.split();
         self.count(done, took);
     }
 
-    /// Returns the time since the last call, or since the start.
+    /// Returns the time since `split` was last called, or since the start.
     fn split(&mut self) -> Duration {
         let now = self.clock.monotonic();
         now.saturating_sub(std::mem::replace(&mut self.last, now))
@@ -167,7 +167,7 @@ pub(super) fn run_clients<T: Send>(
     })
 }
 
-/// Returns the range (start, end) of `count` items that client `number` of `clients` handles.
+/// Returns the part of `count` items that client `number` of `clients` handles, as (start, end).
 pub(super) fn share(count: u64, clients: u32, number: u32) -> (u64, u64) {
     let at = |number: u32| {
         let (clients, number) = (u128::from(clients.max(1)), u128::from(number));

@@ -1,11 +1,11 @@
-//! Generates and checks the entities of `bench`. The seed and the entity's number determine an
-//! entity.
+//! Generates and checks the entities of `rowstone bench`. An entity is determined by the seed, its
+//! number and its `Round`.
 //!
 //! Entity `i` has `i / partition_rows` as PartitionKey and the remainder as RowKey, in fixed width,
-//! so that numbers and keys have the same order. An entity has three properties. `Number`, below
-//! [`NUMBERS`], depends only on the entity and serves filters. `Round` is chosen by each write.
-//! `Payload` depends on the entity and on `Round`. So a reader can check an entity without knowing
-//! which write was the last.
+//! so that keys sort like numbers. An entity has three properties. `Number`, below [`NUMBERS`],
+//! depends only on the entity and is used by filters. Each write chooses a `Round`. `Payload`
+//! depends on the entity and on `Round`. So a reader can check an entity without knowing which
+//! write was the last.
 //!
 //! Invariant: [`Present`] contains the numbers of exactly the entities that were written.
 
@@ -18,15 +18,15 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The number of distinct values of the property `Number`.
 pub(super) const NUMBERS: u64 = 1_000_000;
-/// Characters of a key.
+/// The length of a PartitionKey or RowKey, in characters.
 const KEY_CHARS: usize = 10;
-/// The length of the text that payloads are cut from: longer than a block and than the window of
-/// the compressor.
+/// The length of the text that payloads are cut from. It exceeds a block and the window of the
+/// compressor, so that the compressor does not find the text repeated.
 const POOL_BYTES: usize = 1 << 20;
 /// Payloads consist of pieces of this length, as in db_bench.
 const PIECE_BYTES: usize = 100;
 
-/// The shape of a benchmark's table.
+/// The parameters of a benchmark's table, which determine its entities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shape {
     pub(super) num: u64,
@@ -36,7 +36,7 @@ pub(super) struct Shape {
     pub(super) seed: u64,
 }
 
-/// A minimal shape, for a table without entities.
+/// Minimal parameters, for a table without entities.
 impl Default for Shape {
     fn default() -> Self {
         Self { num: 1, value_size: 0, partition_rows: 1, compression_ratio: 1.0, seed: 0 }
@@ -70,7 +70,8 @@ impl Entities {
         Keys { partition: digits(i / rows), row: digits(i % rows) }
     }
 
-    /// Returns the number of the entity with these keys, if it is one of the benchmark's.
+    /// Returns the number of the entity with these keys, or `None` if the benchmark writes no such
+    /// entity.
     pub(super) fn number_of(&self, partition_key: &str, row_key: &str) -> Option<u64> {
         let (partition, row) = (partition_key.parse::<u64>().ok()?, row_key.parse::<u64>().ok()?);
         let i = partition.checked_mul(self.shape.partition_rows)?.checked_add(row)?;
@@ -85,17 +86,17 @@ impl Entities {
             .with(Arc::clone(payload), self.payload(i, round))
     }
 
-    /// Returns the value of `Number` in entity `i`; below [`NUMBERS`].
+    /// Returns the property `Number` of entity `i`, which is below [`NUMBERS`].
     pub(super) fn number(&self, i: u64) -> i32 {
         (self.mix(i, 0) % NUMBERS) as i32
     }
 
-    /// Returns the bytes of an entity's keys and values.
+    /// Returns the number of bytes in the keys and values of an entity.
     pub(super) fn entity_bytes(&self) -> u64 {
         u64::from(self.shape.value_size) + 2 * KEY_CHARS as u64 + 8
     }
 
-    /// Fails unless `found` is what a write of entity `i` stores, whatever its `Round`.
+    /// Fails if no write of entity `i` can have stored `found`. Any `Round` is accepted.
     pub(super) fn check(&self, i: u64, found: &Entity) -> Outcome {
         let keys = self.keys(i);
         let is_right = (found.partition_key(), found.row_key()) == (keys.partition(), keys.row())
@@ -146,15 +147,15 @@ impl Present {
     }
 }
 
-/// Returns the failure for a wrong answer of the database.
+/// Returns the failure that reports a wrong answer of the database.
 pub(super) fn wrong(what: &str) -> Failure {
     Failure::Other(format!(
         "wrong data: {what}\n  try: `rowstone verify DIR`, and keep the directory and the seed for a report"
     ))
 }
 
-/// Returns printable text in pieces. The first part of each piece is random, and the rest repeats
-/// it; `compression_ratio` is the random part as a fraction of the piece.
+/// Returns printable text in pieces. Each piece starts with random characters and repeats them to
+/// its end; `compression_ratio` is the random fraction.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

@@ -1,8 +1,8 @@
-//! `bench`: runs the usual workloads of key-value store benchmarks, with the names and options of
-//! db_bench.
+//! `rowstone bench`: runs the usual workloads of key-value store benchmarks, with the names and
+//! options of db_bench.
 //!
-//! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written,
-//! read and checked), `clients` (threads and their latencies), `report`.
+//! Files: `workload` (the operations of each benchmark), `stage` (opening the database), `entities`
+//! (the written entities and their check), `clients` (threads and their latencies), `report`.
 //!
 //! Not here: other engines (`benches/compare`), the performance study of 2010 (`benches/study`),
 //! micro-benchmarks (`benches`).

@@ -11,7 +11,7 @@ use crate::cli::output::{Output, with_thousands};
 use crate::db::Db;
 use crate::json::{self, Object};
 
-/// Percentiles that are printed, and their names.
+/// The percentiles to print, with their names.
 pub(super) const PERCENTILES: [(f64, &str); 5] =
     [(50.0, "p50"), (75.0, "p75"), (99.0, "p99"), (99.9, "p99.9"), (99.99, "p99.99")];
 /// Counters of the database that are printed at the end.
@@ -36,7 +36,7 @@ const COUNTERS: [&str; 16] = [
 /// Length of the longest bar of a histogram, in characters.
 const BAR_CHARS: f64 = 40.0;
 
-/// The output, and the settings that determine its form.
+/// Writes the report to `output`, in the format that `settings` choose.
 pub(super) struct Report<'r> {
     pub(super) settings: &'r Settings,
     pub(super) output: Output,
@@ -76,7 +76,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Reports one benchmark; `beside` has the totals of the concurrent writer, if there was one.
+    /// Reports one benchmark. `beside` is the totals of the concurrent writer, if there was one.
     pub(super) fn benchmark(
         &mut self,
         kind: Kind,
@@ -114,7 +114,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Reports the database's counters since it was last emptied or opened.
+    /// Reports the counters of the database. Opening or emptying the database resets them.
     pub(super) fn end(mut self, db: &Db) -> std::io::Result<Output> {
         let stats = db.stats();
         let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));

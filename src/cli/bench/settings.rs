@@ -60,7 +60,7 @@ pub(super) struct Settings {
     /// How files are read
     #[arg(long, value_enum, default_value_t = IoMode::Mmap)]
     pub(super) io: IoMode,
-    /// Bytes of the block cache, e.g. 32M; for --io pread and --compress
+    /// Bytes of the block cache, e.g. 32M; used with --io pread or --compress
     #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) cache_size: Option<u64>,
     /// Bytes of a memtable, e.g. 64M

@@ -1,7 +1,7 @@
 //! Opens the database that benchmarks run in, and checks that its directory and data are usable.
 //!
-//! A benchmark's database has two tables: the entities, and a single entity with their shape, so
-//! that a later run with `--use-existing-db` knows the expected content.
+//! A benchmark's database has two tables. One has the entities, the other a single entity with
+//! their parameters, so that a later run with `--use-existing-db` knows the expected content.
 //!
 //! Invariants
 //! * only the benchmark's own two tables are ever deleted;
@@ -26,7 +26,7 @@ pub(super) const TABLE: &str = "RowstoneBench";
 const SHAPE_TABLE: &str = "RowstoneBenchShape";
 const SHAPE_KEYS: (&str, &str) = ("bench", "shape");
 
-/// An open database with the benchmark's table.
+/// The open database of the benchmark, with its table and the expected entities.
 pub(super) struct Stage {
     pub(super) db: Db,
     pub(super) table: Table,
@@ -34,7 +34,7 @@ pub(super) struct Stage {
     pub(super) present: Present,
 }
 
-/// The content of a directory, as seen by the benchmark.
+/// The result of examining a directory: what it contains.
 enum Found {
     Nothing,
     Ours(Shape),
@@ -79,7 +79,7 @@ impl Stage {
         Ok(Self { db, table, entities, present })
     }
 
-    /// Finds out which entities an earlier run has written.
+    /// Finds the entities that an earlier run has written.
     fn find_present(&self) -> Outcome {
         let progress = Progress::new(None);
         let mut seen = 0;
@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// Returns the existing shape `there`, or an error if the options ask for another one.
+    /// Returns the parameters of the existing table, or an error if the options ask for others.
     fn agree(&self, there: &Shape) -> Outcome<Shape> {
         let asked = [
             ("--num", self.num, there.num),
@@ -149,7 +149,7 @@ fn not_ours(dir: &Path, or: &str) -> Failure {
     ))
 }
 
-/// Examines `dir`. The database is opened without background work, so that it does not change.
+/// Examines `dir`. Opens an existing database without background work, so that it does not change.
 fn look(dir: &Path) -> Outcome<Found> {
     let fs = DiskFs::new();
     let cannot = |error| {

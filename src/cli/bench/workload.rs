@@ -1,7 +1,9 @@
-//! Runs the workloads: the operations that belong to each name, and the check of their results.
+//! Runs the workloads of `rowstone bench`: executes the operations of each, and checks their
+//! results.
 //!
 //! Invariants
-//! * operations depend only on the seed, the number of clients and the counts;
+//! * operations depend only on the seed, the number of clients, and the options for sizes and
+//!   counts;
 //! * every answer is compared with its expected value; the measured time includes the comparison.
 
 use std::time::Duration;
@@ -31,7 +33,7 @@ pub(super) enum Kind {
     FillRandom,
     /// Like fillseq, in groups of --batch-size
     FillBatch,
-    /// Like fillrandom, a thousandth as many, each synced before the next
+    /// Like fillrandom, but a thousandth as many entities, each synced before the next
     FillSync,
     /// Replace random entities
     Overwrite,
@@ -53,7 +55,7 @@ pub(super) enum Kind {
     Compact,
 }
 
-/// The default workloads, modelled on db_bench's list.
+/// The default workloads, based on the list of defaults in db_bench.
 pub(super) const DEFAULT: [Kind; 16] = [
     Kind::FillSeq,
     Kind::FillBatch,
@@ -73,7 +75,7 @@ pub(super) const DEFAULT: [Kind; 16] = [
     Kind::ReadWhileWriting,
 ];
 
-/// The number of scans of a filterscan that is not limited by time.
+/// The number of scans that filterscan runs without a time limit.
 const FILTER_SCANS: u64 = 10;
 /// The workload fillsync writes only one in this many of the entities that fillrandom writes.
 const SYNC_PART: u64 = 1_000;
@@ -99,7 +101,7 @@ impl Kind {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the workload begins with an empty table.
+    /// Whether the workload starts with an empty table (unless existing entities are to be used).
     pub(super) fn is_fill(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::FillBatch | Self::FillSync)
     }
@@ -142,7 +144,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the duration of the run, if it is limited by time.
+    /// Returns the time limit of the run, or `None` if the number of operations limits it.
     pub(super) fn time(&self) -> Option<Duration> {
         let is_whole = matches!(self.kind, Kind::ReadSeq | Kind::ReadReverse | Kind::Compact);
         let time = self.settings.duration.map(Duration::from_secs);
@@ -175,7 +177,8 @@ impl Run<'_> {
         }
     }
 
-    /// Calls `operation` for this client's share of the count, or until the time is over.
+    /// Calls `operation` as often as this client's share of the operations requires, or until the
+    /// time is over.
     fn repeat(
         &self,
         mut watch: Watch<'_>,
@@ -239,7 +242,7 @@ impl Run<'_> {
     }
 
     fn read(&self, i: u64) -> Outcome<Done> {
-        // Looked up before the read, because a concurrent writer may add the entity meanwhile.
+        // Looked up before the read, because a concurrent writer may add the entity in between.
         let is_expected = self.stage.present.has(i);
         let keys = self.stage.entities.keys(i);
         let found = self.stage.table.get(keys.partition(), keys.row())?;
@@ -318,13 +321,13 @@ impl Run<'_> {
         Done { bytes, found: done.operations, ..done }
     }
 
-    /// Returns the number of scans of all clients together.
+    /// Returns the total number of scans of all clients.
     fn scans(&self) -> u64 {
         FILTER_SCANS.max(self.settings.threads.into())
     }
 
-    /// Scans with a filter. Each examined entity counts as an operation; the recorded latencies are
-    /// those of whole scans.
+    /// Scans with a filter. Each examined entity counts as an operation. A latency is recorded for
+    /// each scan as a whole.
     fn filter_scans(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let limit = (NUMBERS as f64 * self.settings.selectivity / 100.0).round() as i32;
@@ -357,7 +360,7 @@ impl Run<'_> {
         Ok(watch.end())
     }
 
-    /// Replaces entities until the readers are done, at the requested rate at most.
+    /// Replaces random entities until the readers have finished, at most at the requested rate.
     fn write_beside(&self, finish: &Finish) -> Outcome<Tally> {
         let mut watch = Watch::start(self.clock, None, None);
         let begun = self.clock.monotonic();
@@ -384,7 +387,7 @@ impl Finish {
         self.changed.notify_all();
     }
 
-    /// Waits for the signal, for at most `time`; returns whether it was given.
+    /// Waits at most `time` for the signal of the readers, and returns whether it was given.
     fn is_told(&self, time: Duration) -> bool {
         let mut done = self.done.lock();
         if !*done && !time.is_zero() {

@@ -1,9 +1,10 @@
-//! Maps the rows of a CSV file to entities: keys by templates, properties by their column's type.
+//! Converts the rows of a CSV file to entities. Keys are built by templates, and each property has
+//! the type of its column.
 //!
 //! Invariants
 //! * properties are sorted by name, as the row of an entity requires;
-//! * the entity has no property for a field that is a null text, or that is empty in a column of
-//!   another type than String.
+//! * a field gives no property if it is a null text (a text that means no value), or if it is empty
+//!   and its column is not a String column.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use clap::Args;
@@ -17,7 +18,7 @@ use crate::model::{
     Template, ValueRef, check_property_name, out_of_range,
 };
 
-/// The user's options for the columns.
+/// The user's options for keys, types and other conversions of columns.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Choices {
     /// PartitionKey of a row, with columns in braces: '{carrier}-{origin}'
@@ -66,7 +67,7 @@ pub(super) struct Converter<'c> {
 }
 
 impl Columns {
-    /// Parses the header, following the user's options.
+    /// Parses the header, and applies the user's options.
     pub(super) fn new(header: &Row<'_>, choices: &Choices) -> Outcome<Columns> {
         let names = header_names(header)?;
         let find = |name: &str| names.iter().position(|column| column == name);
@@ -107,7 +108,7 @@ impl Columns {
         Ok(Columns { width: names.len(), partition_key, row_key, nulls, properties })
     }
 
-    /// Uses a row to infer the types of the columns.
+    /// Narrows the possible types of the columns to those that fit the fields of `row`.
     pub(super) fn see(&mut self, row: &Row<'_>) {
         if row.problem.is_some() || row.len() != self.width {
             return;
@@ -121,7 +122,7 @@ impl Columns {
         }
     }
 
-    /// Decides the types after all rows were seen.
+    /// Chooses the type of each column, after all rows were passed to `see`.
     pub(super) fn decide(&mut self) {
         for column in &mut self.properties {
             if let Some(candidates) = column.candidates {
@@ -224,7 +225,8 @@ impl<'c> Converter<'c> {
         self.encoder.entity(pk, rk, &mut properties)
     }
 
-    /// Decodes the Binary values, which need separate memory; all others are read in place.
+    /// Decodes the Binary values of a row into separate memory. Values of other types are read from
+    /// the row itself.
     fn decode_binaries(&mut self, row: &Row<'_>) -> Result<()> {
         self.binaries.clear();
         let columns = self.columns;
@@ -282,7 +284,7 @@ mod tests {
     use super::*;
     use crate::cli::csv::CsvReader;
 
-    /// Loads `csv` and shows each row's entity or error.
+    /// Converts the rows of `csv`, and returns the entity or the error of each as text.
     fn load(csv: &str, choices: &Choices) -> Outcome<Vec<String>> {
         let mut reader = CsvReader::new(csv.as_bytes(), b',');
         let mut columns = Columns::new(&reader.next().unwrap().unwrap(), choices)?;

@@ -1,6 +1,6 @@
-//! Imports and exports without files, threads and a terminal, for the fuzz targets.
+//! Imports and exports for the fuzz targets, without files, threads or a terminal.
 //!
-//! Not here: reading and converting rows, which is the command's own code (`import`).
+//! Not here: reading and converting rows, which uses the code of the command itself (`import`).
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use crate::model::Entity;
 use crate::query::KeyRange;
 use crate::table::{LoadMode, Table};
 
-/// The options of the command.
+/// The options of an import.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) partition_key: Option<&'a str>,
@@ -33,7 +33,7 @@ pub(crate) struct Loaded {
     pub(crate) rejected: u64,
 }
 
-/// Imports CSV; `None` if its header or the options are refused.
+/// Imports CSV. Returns `None` if the header or the options are invalid.
 pub(crate) fn csv(table: &Table, bytes: &[u8], given: Given<'_>) -> Result<Option<Loaded>> {
     let choices = Choices {
         partition_key: given.partition_key.map(str::to_owned),
@@ -50,7 +50,7 @@ pub(crate) fn csv(table: &Table, bytes: &[u8], given: Given<'_>) -> Result<Optio
     Ok(Some(loaded))
 }
 
-/// Imports NDJSON; `None` if the options are refused.
+/// Imports NDJSON. Returns `None` if the options are invalid.
 pub(crate) fn ndjson(table: &Table, source: impl Read, given: Given<'_>) -> Result<Option<Loaded>> {
     let Ok(mut keys) = MemberKeys::new(given.partition_key, given.row_key) else { return Ok(None) };
     load(table, given, |push| parse_ndjson(source, &mut keys, push)).map(Some)

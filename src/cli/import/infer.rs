@@ -10,7 +10,7 @@
 use crate::json::double;
 use crate::model::{DateTime, EdmType, Guid, ValueRef};
 
-/// The types that are still possible for a column.
+/// The types that can represent all fields of a column that were seen so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidates {
     types: u8,
@@ -27,7 +27,8 @@ const PREFERENCE: [EdmType; 6] = [
     EdmType::Guid,
 ];
 const NUMBERS: u8 = bit(EdmType::Int32) | bit(EdmType::Int64) | bit(EdmType::Double);
-/// The most significant digits of an integer beyond Int64 that a Double can hold.
+/// The maximum number of significant digits of an integer that is stored as a Double because it
+/// exceeds Int64. A Double represents integers of up to this many digits exactly.
 const DOUBLE_DIGITS: usize = 15;
 
 const fn bit(edm: EdmType) -> u8 {
@@ -40,10 +41,11 @@ impl Candidates {
         Self { types, seen: false }
     }
 
-    /// Rules out the types that cannot represent `field`, which is not a null text.
+    /// Excludes the types that cannot represent `field`. A null text (a text that means no value)
+    /// must not be passed.
     #[inline]
     pub(super) fn see(&mut self, field: &[u8]) {
-        // A text column needs no further checks.
+        // If no other type than String remains, further checks are useless.
         if self.types != 0 {
             self.types &= types_of(field);
             self.seen = true;
@@ -84,7 +86,7 @@ pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
         EdmType::Boolean => ValueRef::Boolean(boolean(field)?),
         EdmType::DateTime => ValueRef::DateTime(date_time(field)?),
         EdmType::Guid => ValueRef::Guid(guid(field)?),
-        // The decoded bytes need memory of their own: see `decode_binaries` in `columns`.
+        // Binary values are decoded into separate memory by `decode_binaries` in `columns`.
         EdmType::Binary => return None,
     })
 }
@@ -126,7 +128,7 @@ fn double(field: &[u8]) -> Option<f64> {
     let value = double::parse(text)?;
     let integral = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if integral && text.trim_start_matches('-').trim_end_matches('0').len() > DOUBLE_DIGITS {
-        // An integer with that many digits is accepted only in the range of Int64, because a column
+        // An integer with so many digits is accepted only if it is in the range of Int64: a column
         // of Doubles may contain Int64 values.
         integer(field)?;
     }
@@ -134,7 +136,7 @@ fn double(field: &[u8]) -> Option<f64> {
 }
 
 fn date_time(field: &[u8]) -> Option<DateTime> {
-    // The cheapest check first: it rejects most texts.
+    // The cheapest check comes first, and rejects most texts.
     if field.get(10) != Some(&b'T') {
         return None;
     }

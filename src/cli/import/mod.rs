@@ -1,10 +1,10 @@
-//! `import`: loads CSV or NDJSON into a table, and reports rejected rows by line.
+//! `rowstone import`: loads CSV or NDJSON into a table, and reports rejected rows by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
-//!    load it. Input that cannot be read again (standard input, gzip) is spooled to an unnamed
-//!    file.
+//! load it. Input that cannot be read again (standard input, gzip) is copied to an unnamed
+//! temporary file.
 //! 2. NDJSON is read once, because each line contains its types.
-//! 3. Parsing runs on a separate thread; the loader forms the groups.
+//! 3. One thread parses, and another passes entities to the loader, which forms the groups.
 //!
 //! Not here: groups and their durability (`table`), JSON (`json`).
 
@@ -64,7 +64,7 @@ pub(super) struct Import {
     /// The event that a loaded group survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Print, per group, the last line up to which all rows are durable or rejected
+    /// Print after each group the number of the line up to which all rows are durable or rejected
     #[arg(long)]
     ack: bool,
     /// Report rejected rows, one JSON object per line
@@ -117,7 +117,7 @@ impl Import {
                 return Err(Failure::Usage(problem));
             }
         }
-        // Opened first, so that a misspelt name does not create a new database.
+        // The input is opened first, so that a misspelt file name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
         let mut summary = match format {
@@ -172,7 +172,8 @@ impl Import {
         parse_beside(parse, |batches| self.load(batches, None))
     }
 
-    /// Loads the parsed rows. The database is opened only here, after the input proved readable.
+    /// Loads the parsed rows. The database is opened only here, after the input proved to be
+    /// readable.
     fn load(
         &self,
         batches: Receiver<io::Result<Vec<Parsed>>>,
@@ -228,7 +229,8 @@ fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Ou
         .try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
-/// Prints the durable line number. Errors are ignored, because the reader may be gone.
+/// Prints the line number up to which rows are durable. Ignores errors, because the program that
+/// reads the output may have ended.
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));

@@ -1,4 +1,4 @@
-//! Reads and parses an input while another thread loads it; bounded channels connect the threads.
+//! Parses an input on one thread and loads it on another. Bounded channels connect the threads.
 //!
 //! ```text
 //! read, unpack, spool → | chunks | → infer types        first reading of a CSV file
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! * at most [`QUEUED`] chunks or batches wait;
-//! * when either side ends early, the other ends too.
+//! * at most [`QUEUED`] chunks or batches wait in a channel;
+//! * when one of the two threads ends early, the other ends too.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const BATCH_ROWS: usize = 512;
 const QUEUED: usize = 4;
 
-/// A row: its first line number, and its entity or error.
+/// A parsed row: the number of its first line, and its entity or the error.
 pub(super) type Parsed = (u64, Result<Entity>);
 
 /// Rows to be sent to the loader.
@@ -36,7 +36,8 @@ struct Chunks {
     chunk: Cursor<Vec<u8>>,
 }
 
-/// Lets `consume` read `source`. Another thread reads ahead, and writes the whole input to `spool`.
+/// Calls `consume` with a reader of `source`. Another thread reads `source` ahead, and copies the
+/// whole input to `spool`.
 pub(super) fn read_ahead<T>(
     source: Box<dyn Read + Send>,
     spool: Option<&mut Spool>,
@@ -49,7 +50,7 @@ pub(super) fn read_ahead<T>(
     )
 }
 
-/// Lets `consume` receive the rows that `parse` produces on another thread.
+/// Calls `consume` with a receiver of the rows that `parse` produces on another thread.
 pub(super) fn parse_beside<T>(
     parse: impl FnOnce(&mut Batches) -> io::Result<()> + Send,
     consume: impl FnOnce(Receiver<io::Result<Vec<Parsed>>>) -> Outcome<T>,
@@ -58,8 +59,8 @@ pub(super) fn parse_beside<T>(
     let work = move || {
         let mut batches = Batches { batch: Vec::new(), sender };
         let parsed = parse(&mut batches);
-        // Rows parsed before an error are sent first; if the receiver is gone, the error is
-        // dropped.
+        // Sends the rows that were parsed before an error, then the error. If the receiver is gone,
+        // the error is dropped.
         let heard = batches.flush();
         if let (true, Err(error)) = (heard, parsed) {
             drop(batches.sender.send(Err(error)));
@@ -69,7 +70,7 @@ pub(super) fn parse_beside<T>(
 }
 
 impl Batches {
-    /// Adds a row; false if the receiver is gone.
+    /// Adds a row. Returns false if the receiver is gone.
     pub(super) fn push(&mut self, line: u64, row: Result<Entity>) -> bool {
         self.batch.push((line, row));
         self.batch.len() < BATCH_ROWS || self.flush()
@@ -111,7 +112,7 @@ fn read_chunks(
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.chunk.position() == self.chunk.get_ref().len() as u64 {
-            // The reading thread just disconnects at the end of its source.
+            // At the end of its source, the other thread disconnects without a last message.
             let next = self.receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
             self.chunk = Cursor::new(next);
         }

@@ -12,7 +12,7 @@ use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::json;
 
-/// The most rejected rows that are printed if no --rejects file is given.
+/// The maximum number of rejected rows that are printed if no --rejects file is given.
 const SHOWN_MAX: u64 = 10;
 
 /// The destination of rejected rows.

@@ -12,7 +12,8 @@ use crate::error::{Code, Error, Result};
 use crate::json::odata::Members;
 use crate::model::{Entity, EntityEncoder, KeyPart, Template};
 
-/// The longest line of NDJSON: enough for an entity of 1 MiB, however its text is escaped.
+/// The maximum length of an NDJSON line in bytes. It is enough for an entity of 1 MiB, even if all
+/// its text is escaped.
 pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,7 +36,8 @@ pub(super) fn unreadable(input: &str, error: &io::Error) -> Failure {
     Failure::Other(format!("cannot read {input}: {error}"))
 }
 
-/// Reads a whole CSV file, named `input`, to infer its columns; also counts its rows.
+/// Reads a whole CSV file to infer the types of its columns and to count its rows. Errors name the
+/// file `input`.
 pub(super) fn infer_columns<R: Read>(
     mut reader: CsvReader<R>,
     choices: &Choices,
@@ -55,7 +57,7 @@ pub(super) fn infer_columns<R: Read>(
     Ok((columns, rows))
 }
 
-/// Passes each row after the header, with its line number, to `push`, until that returns false.
+/// Passes each row after the header to `push`, with its line number, until `push` returns false.
 pub(super) fn parse_csv<R: Read>(
     mut reader: CsvReader<R>,
     columns: &Columns,
@@ -71,7 +73,7 @@ pub(super) fn parse_csv<R: Read>(
     Ok(())
 }
 
-/// Passes the entity of each non-empty line to `push`, until that returns false.
+/// Passes the entity of each non-empty line to `push`, until `push` returns false.
 pub(super) fn parse_ndjson(
     source: impl Read,
     keys: &mut MemberKeys,
@@ -94,7 +96,7 @@ pub(super) fn parse_ndjson(
     Ok(())
 }
 
-/// Builds the keys of an NDJSON line from its members.
+/// Builds the keys of entities from the members of NDJSON lines.
 pub(super) struct MemberKeys {
     names: Vec<String>,
     partition_key: Option<Template>,
@@ -105,8 +107,8 @@ pub(super) struct MemberKeys {
 impl MemberKeys {
     pub(super) fn new(partition_key: Option<&str>, row_key: Option<&str>) -> Outcome<Self> {
         let names = std::cell::RefCell::new(Vec::<String>::new());
-        // Every name is accepted here; a line that lacks the named member is refused when it is
-        // read.
+        // Accepts every member name in a template. A line without that member is rejected when it
+        // is read.
         let column = |name: &str| {
             let mut names = names.borrow_mut();
             names.push(name.to_owned());

@@ -1,5 +1,4 @@
-//! Collects the keys that the rows of a file would get, without loading the rows, for
-//! `advise --sample`.
+//! Collects the keys that the rows of a file would get, for `advise --sample`. Loads no rows.
 //!
 //! Memory grows by about 100 bytes per partition and, with row keys, by 8 bytes per row.
 
@@ -20,7 +19,7 @@ use crate::model::Template;
 /// The keys found in a file.
 pub(in crate::cli) struct Sample {
     pub(in crate::cli) data: DataShape,
-    /// The number of rows with the same keys as an earlier row; `None` without row keys.
+    /// The number of rows whose keys occurred in an earlier row; `None` if no RowKey was requested.
     pub(in crate::cli) repeated: Option<u64>,
 }
 
@@ -29,8 +28,8 @@ pub(in crate::cli) struct Sample {
 struct Counting {
     partitions: BTreeMap<String, (u64, u64)>,
     last: Option<String>,
-    /// The number of pairs of consecutive rows with different PartitionKeys, and the number of
-    /// those pairs that ascend.
+    /// The number of pairs of consecutive rows with different PartitionKeys, and how many of these
+    /// pairs are in ascending order.
     pairs: (u64, u64),
     keys: HashSet<u64>,
     rows: u64,
@@ -62,7 +61,7 @@ impl Counting {
         let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
         let (mut partition, mut row_key) = (Vec::new(), Vec::new());
         while let Some(row) = reader.next().map_err(bad)? {
-            // Rows that an import would refuse are not counted.
+            // Rows that an import would reject are not counted.
             if row.problem.is_some() || row.len() != names.len() {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! The device-day benchmark: ten sensors each write one row per second, and rows are kept for a
-//! week. It measures the bytes written to flash.
+//! Runs the device-day benchmark: ten sensors each write one row per second, and rows are kept for
+//! a week. It measures the bytes written to flash.
 //!
-//! Time is simulated. Each store is first filled with the days that it keeps. Then some hours are
-//! measured twice: a power cut may lose the rows of the last minute, or of the last second. This
-//! loss window decides how often the store syncs.
+//! Time is simulated. Each store is first filled with the rows of all days that it keeps. Then some
+//! hours are measured with each of two loss windows: a power cut may lose the rows of the last
+//! minute, or those of the last second. The loss window decides how often the store syncs.
 //!
 //! Invariants
 //! * each store runs in its own process, which measures itself;
@@ -69,7 +69,7 @@ struct Figures {
     /// Bytes sent to storage, from the kernel's counter. It counts 4 KiB each time that a page of
     /// the page cache becomes dirty.
     written_bytes: u64,
-    /// Calls of fsync and fdatasync.
+    /// Calls of fsync and fdatasync by this process.
     syncs: u64,
     /// Peak resident memory including mapped files. `anonymous_bytes` is measured at the end.
     peak_bytes: u64,
@@ -93,7 +93,8 @@ pub struct Account {
     compaction_bytes: u64,
     manifest_bytes: u64,
     syncs: u64,
-    /// Bytes written to flash, rounded up to flash pages of 4 KiB, and of 16 KiB.
+    /// Bytes written to flash if every write occupies whole flash pages: of 4 KiB in this field, of
+    /// 16 KiB in the next.
     flash_4k_bytes: u64,
     flash_16k_bytes: u64,
 }
@@ -161,7 +162,7 @@ fn child(task: &Task) -> io::Result<Vec<Figures>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Runs as a child: measures a store, and prints the figures.
+/// Measures one store in a child process, and prints the figures.
 pub fn child_main(task: &str) -> io::Result<()> {
     let task: Task = serde_json::from_str(task)?;
     let store = stores::open(task.kind, &task.dir, task.days_kept);

@@ -1,8 +1,8 @@
-//! The stores of the device day, each set up as on a small device.
+//! Implements the stores of the device-day benchmark, each configured for a small device.
 //!
-//! A row is a temperature, a humidity and a battery charge: two doubles and an integer. rowstone
+//! A row holds a temperature, a humidity and a battery charge: two doubles and an integer. rowstone
 //! has a partition for each sensor and the time as its RowKey, a text of 19 characters. SQLite and
-//! LMDB store sensor and second as integers, the shortest form, which favours them.
+//! LMDB store sensor and second as integers. This is the shortest encoding, which favours them.
 //! Not here: the order of writes (`device`).
 
 use std::path::Path;
@@ -93,7 +93,7 @@ impl Store for Rowstone {
     fn write(&mut self, second: u64) {
         let (day, rest) = (second / 86_400, second % 86_400);
         let (hour, minute, second_of) = (rest / 3_600, rest / 60 % 60, rest % 60);
-        // A day above 31 does no harm: only the order and the length of the texts matter.
+        // A day above 31 does no harm: the RowKeys only need the right order and the right length.
         let row = format!("2024-01-{:02}T{hour:02}:{minute:02}:{second_of:02}", day + 1);
         for (sensor, name) in (0..).zip(&self.names) {
             let (celsius, humidity, battery) = reading(sensor, second);
@@ -228,8 +228,8 @@ mod lmdb {
         forget: Option<u64>,
     }
 
-    /// The size of the memory map. An excess costs no disk space, because the file grows only as it
-    /// is filled.
+    /// The size of the memory map. A map larger than the data costs no disk space, because the file
+    /// grows only as it is filled.
     const MAP_BYTES: usize = 4 << 30;
 
     fn key(sensor: u64, second: u64) -> [u8; 10] {

@@ -2,7 +2,7 @@
 //! all encodings, and closes and reopens the store in between.
 //!
 //! Owns: the oracle (the expected contents), the random sequences, and the comparison of each
-//! answer; sometimes all entities are compared.
+//! answer. Some steps compare all entities.
 //! Not here: speed, and durability, which only power cuts can test.
 
 use std::collections::BTreeMap;
@@ -235,7 +235,8 @@ impl Program<'_> {
         assert_eq!(self.store().range(&key, limit), self.oracle.range(&key, limit));
     }
 
-    /// Loads readings in order, for the engine's fast path, or out of order.
+    /// Loads random readings. Half of the loads are in key order, for which engines have a fast
+    /// path.
     fn load(&mut self) {
         let durability = self.durability();
         let (mut readings, ordered) = (BTreeMap::new(), self.rng.chance(1, 2));
@@ -326,7 +327,8 @@ fn check(engine: Engine) {
     check_threads(engine);
 }
 
-/// Checks entities of both kinds of `Sheet`, before and after merges and a reopen.
+/// Checks both kinds of sheets (entities with many or large properties), before and after merges
+/// and a reopen.
 fn check_sheets(engine: Engine) {
     for &encoding in engine.encodings() {
         let dir = Dir::new(&format!("{}-{encoding:?}-sheets", engine.name()));
@@ -401,8 +403,8 @@ fn check_threads(engine: Engine) {
         }
     });
     assert_eq!(replaced.load(Ordering::Relaxed), KEYS);
-    // A merge sets only the temperature. So after a concurrent put and merge, in either order, all
-    // other values are those of the put.
+    // A merge sets only the temperature. So after a concurrent put and merge, in either order, the
+    // put must have set all other properties.
     each(&|thread| {
         for number in 0..KEYS {
             if thread % 2 == 0 {
@@ -429,8 +431,8 @@ fn check_threads(engine: Engine) {
     store.close();
 }
 
-/// Checks that all commits complete when sixteen threads commit durably at once and may share
-/// syncs.
+/// Checks that every commit of sixteen threads completes when all of them commit durably at once.
+/// An engine may share one sync among several commits.
 fn check_syncs(store: &dyn Store, data: &Data) {
     std::thread::scope(|scope| {
         for thread in 0..16 {

@@ -1,8 +1,9 @@
-//! fjall: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
+//! Implements `Store` with fjall. [`ABOUT`] describes its configuration in reports.
 //!
-//! Invariant: `Durability::Sync` syncs the journal, `Durability::Os` writes it.
+//! Invariant: a commit with `Durability::Sync` syncs the journal; one with `Durability::Os` only
+//! writes to it.
 //!
-//! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
+//! Not here: the encoding of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -57,7 +58,8 @@ const QUIET: Duration = Duration::from_millis(300);
 /// * A conditional write is a plain get and insert under one of 1024 locks of the application.
 ///   fjall's transactions are slower: the single-writer form holds one lock during the sync, and
 ///   the optimistic form also keeps sets of reads and writes.
-/// * The adapter remembers the head of each queue, so that a take does not scan the tombstones of
+/// * A queue is a partition whose first entity is taken (read and deleted) again and again. The
+///   adapter remembers the head of each queue, so that a take does not scan the tombstones of
 ///   earlier takes.
 /// * fjall has no range deletion: a partition is dropped key by key, in one batch.
 struct Fjall {

@@ -1,10 +1,10 @@
-//! LMDB, by heed: its configuration, which [`ABOUT`] describes in reports, and the mapping of
-//! operations.
+//! Implements `Store` with LMDB, through the crate heed. [`ABOUT`] describes its configuration in
+//! reports.
 //!
 //! Invariant: only the holder of the current file's writer lock changes that file. A full
 //! compaction writes the next file; a store never returns to an earlier one.
 //!
-//! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
+//! Not here: the encoding of keys and values (`encoding.rs`), versions (`shared.rs`).
 
 use std::ops::{Bound, Deref, Range};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ struct File {
     lazy: AtomicBool,
 }
 
-/// An open LMDB. A full compaction rewrites the current one of `files` into the next.
+/// An open LMDB. A full compaction copies the current file into the next one of `files`.
 /// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
 ///   whatever the number of waiting threads. In return, reading and then writing in one transaction
 ///   is atomic without further locks.
@@ -95,8 +95,9 @@ fn path_of(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("readings-{number:04}.mdb"))
 }
 
-/// Returns the number of the current file, 1 in a new database. A file is removed when the next one
-/// is complete. A file with a predecessor is therefore incomplete, and is removed here.
+/// Returns the number of the current file, 1 in a new database. A compaction removes the old file
+/// only after the next file is complete. So a file whose predecessor still exists is incomplete,
+/// and is removed here.
 fn first_of(dir: &Path) -> usize {
     let names = std::fs::read_dir(dir).expect("a directory").map(|entry| {
         entry.expect("an entry of it").file_name().into_string().expect("a name of ours")
@@ -144,14 +145,14 @@ impl File {
         self.env.read_txn().expect("LMDB reads")
     }
 
-    /// Commits `writing`, which must be the write transaction of this file: while it is open, no
-    /// other writer uses the flag that is set here.
+    /// Commits `writing`, which must be a write transaction of this file. This function sets a flag
+    /// of the whole environment, which is safe because no other write transaction can be open.
     fn commit(&self, writing: RwTxn<'_>, durability: Durability) {
         let lazy = durability == Durability::Os;
         if self.lazy.swap(lazy, Ordering::Relaxed) != lazy {
             let mode = if lazy { FlagSetMode::Enable } else { FlagSetMode::Disable };
-            // SAFETY: only the writer runs this, so only one thread at a time. LMDB allows changing
-            // this flag while a file is open.
+            // SAFETY: this thread holds the only write transaction, so no other thread runs this.
+            // LMDB allows changing this flag while a file is open.
             unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.expect("LMDB changes a flag");
         }
         writing.commit().expect("LMDB commits");
@@ -168,8 +169,8 @@ impl File {
         self.readings.get(reading, key).expect("LMDB reads")
     }
 
-    /// Appends in key order if all keys are above the existing ones, which fills pages; otherwise
-    /// inserts.
+    /// If all keys are above the existing ones, appends them in key order, which fills pages
+    /// completely. Otherwise inserts them.
     fn append(&self, pairs: &[(Vec<u8>, Vec<u8>)], durability: Durability) {
         let mut writing = self.env.write_txn().expect("LMDB writes");
         let last = self.readings.last(&writing).expect("LMDB reads").map(|(key, _)| key.to_vec());

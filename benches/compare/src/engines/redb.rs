@@ -1,6 +1,6 @@
-//! redb: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
+//! Implements `Store` with redb. [`ABOUT`] describes its configuration in reports.
 //!
-//! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
+//! Not here: the encoding of keys and values (`encoding.rs`), versions (`shared.rs`).
 
 use std::fs::File;
 use std::io;
@@ -49,17 +49,17 @@ struct Lazy {
     lazy: Arc<AtomicBool>,
 }
 
-/// An open redb. The lock exists because compaction needs exclusive access to the database.
+/// An open redb. The database is behind a lock because compaction needs exclusive access to it.
 /// * `Durability::None` keeps a commit in process memory until a later one is durable, which is
 ///   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
-///   off the sync of the file. A user of redb has to do the same for this durability.
+///   off the sync of the file. An application that needs the durability `Os` has to do the same.
 /// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
 ///   whatever the number of waiting threads. In return, reading and then writing in one transaction
 ///   is atomic without further locks.
 struct Redb {
     db: RwLock<Database>,
     lazy: Arc<AtomicBool>,
-    /// Used to sync commits that were not synced when they were made.
+    /// A handle that `sync` and `close` use to sync earlier commits of durability `Os`.
     file: File,
     codec: Codec,
 }

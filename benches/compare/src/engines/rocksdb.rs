@@ -1,8 +1,9 @@
-//! RocksDB: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
+//! Implements `Store` with RocksDB. [`ABOUT`] describes its configuration in reports.
 //!
-//! Invariant: `Durability::Sync` syncs the log, `Durability::Os` writes it.
+//! Invariant: a commit with `Durability::Sync` syncs the log; one with `Durability::Os` only writes
+//! to it.
 //!
-//! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
+//! Not here: the encoding of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,11 +61,12 @@ const LOADED_BYTES: u64 = 320;
 /// * A conditional write is a plain get and put under one of 1024 locks of the application.
 ///   RocksDB's transactions (pessimistic or optimistic) do more and are slower: they index their
 ///   writes and look each key up again at the commit.
-/// * The adapter remembers the head of each queue, so that a take does not scan the tombstones of
+/// * A queue is a partition whose first entity is taken (read and deleted) again and again. The
+///   adapter remembers the head of each queue, so that a take does not scan the tombstones of
 ///   earlier takes.
 /// * A load sorts as many readings as the write buffers hold and ingests them as a table file,
 ///   without log and memtable. Ascending input goes directly to the last level.
-/// * Scans use one thread, as in all engines here.
+/// * Scans use one thread, as do those of all other engines.
 struct Rocks {
     db: DB,
     codec: Codec,
@@ -76,7 +78,7 @@ struct Rocks {
     written: WriteOptions,
     cache_bytes: u64,
     compresses: bool,
-    /// The number of readings sorted at a time.
+    /// The number of readings that a load sorts and ingests at a time.
     piece: usize,
     dir: PathBuf,
 }
@@ -159,7 +161,8 @@ impl Rocks {
         self.db.write_opt(batch, writing).expect("RocksDB writes");
     }
 
-    /// Iterates from `start` to below `end`, if given.
+    /// Calls `each` with the pairs from `start` to below `end` (or to the last one), until it
+    /// returns false.
     fn iterate(
         &self,
         start: &[u8],
@@ -181,7 +184,7 @@ impl Rocks {
         iterator.status().expect("RocksDB iterates");
     }
 
-    /// Iterates over all keys.
+    /// Calls `each` with all values, in key order.
     fn iterate_all(&self, mut each: impl FnMut(&[u8])) {
         let mut reading = ReadOptions::default();
         reading.set_readahead_size(READAHEAD_BYTES);
@@ -205,7 +208,8 @@ impl Rocks {
         let mut ingesting = IngestExternalFileOptions::default();
         ingesting.set_move_files(true);
         self.db.ingest_external_file_opts(&ingesting, vec![path]).expect("RocksDB ingests");
-        // RocksDB delays writes, but not ingestion, when compaction is behind: wait here instead.
+        // RocksDB slows down writes when compaction falls behind, but not ingestion. So this loop
+        // waits.
         while self.number("rocksdb.num-files-at-level0") >= LEVEL_0_FILES {
             std::thread::park_timeout(Duration::from_millis(5));
         }

@@ -1,4 +1,5 @@
-//! rowstone: typed rows; the engine implements conditions, groups, filters and drops.
+//! Implements `Store` with rowstone. Rows are typed; rowstone itself implements conditions, groups,
+//! filters and drops of partitions.
 //!
 //! Invariants
 //! * checksums, checks and durability have their defaults; none is turned off;
@@ -51,15 +52,15 @@ const NAMES: [&str; 10] = [
 ];
 
 thread_local! {
-    /// Keeps the shape (property names and types) from one entity to the next, as a program that
-    /// writes many entities of one kind would.
+    /// A reused encoder keeps the shape (property names and types) from one entity to the next.
+    /// Applications that write many entities of one kind also reuse it.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
-    /// Keeps the shape from one row to the next, as a program that reads many rows of one kind
-    /// would.
+    /// A reused decoder keeps the shape from one row to the next. Applications that read many rows
+    /// of one kind also reuse it.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 
-/// Background work has ended when no counter changed for this long.
+/// Background work counts as finished if no counter changed for this long.
 const QUIET: Duration = Duration::from_millis(300);
 
 struct Rowstone {
@@ -84,8 +85,8 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
-/// Selects read calls instead of a memory map for data larger than memory, because page faults of
-/// concurrent threads are slower.
+/// Returns the access to table files: read calls for data larger than memory, otherwise a memory
+/// map. With a map, page faults of concurrent threads would be slower than read calls.
 fn io_mode(dir: &Path) -> IoMode {
     let is_larger = disk_bytes(dir) > available_memory();
     if is_larger { IoMode::Pread } else { IoMode::Mmap }
@@ -254,7 +255,7 @@ impl Store for Rowstone {
 
     fn drop_partition(&self, partition: u32, durability: Durability) {
         self.os.delete_partition(&partition_of(partition)).expect("a drop");
-        // A drop commits with the durability of the database, which may be weaker.
+        // Dropping a partition commits with the durability of the database, which may be weaker.
         if durability == Durability::Sync {
             self.sync();
         }
@@ -301,8 +302,8 @@ fn wait(tickets: &mut VecDeque<rowstone::Ticket>, done: &mut u64, each: &mut dyn
     *done += 1;
 }
 
-/// Returns whether a condition held; `kind` is the error if it did not. Any other error ends the
-/// run.
+/// Returns whether a condition held. An error of `kind` means that it did not; any other error ends
+/// the run.
 fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
     match result {
         Ok(_) => true,

@@ -1,13 +1,13 @@
-//! Code that an application on a key-value store has to write itself, shared by all engines that
-//! need it.
+//! Implements what an application on a key-value store has to do itself, for all engines that need
+//! it.
 //!
-//! Owns: versions, striped locks for reads before writes, heads of queues, one sync for many
-//! waiting threads, and splitting a load into pieces.
+//! Owns: versions, striped locks for reads before writes, the heads of queues (partitions whose
+//! first entity is taken again and again), one sync for many threads, splitting a load.
 //! Invariants
 //! * stripes are locked in ascending order, so that groups cannot deadlock;
 //! * no two writes have the same version, in one process or in successive ones.
 //!
-//! Not here: bytes of keys and values (`encoding.rs`), the engines.
+//! Not here: the encoding of keys and values (`encoding.rs`), the engines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ use crate::reading::{Digest, Reading};
 use crate::sheet::Sheet;
 use crate::store::{Change, Encoding, Found, Version};
 
-/// The number of locks: enough that threads rarely collide by accident, and few enough that a drop
-/// can lock them all.
+/// The number of locks. With this many, threads with different keys rarely share a lock. It is
+/// still few enough that the drop of a partition can take all of them.
 const STRIPES: usize = 1024;
 
 thread_local! {
@@ -118,8 +118,8 @@ impl Stripes {
     }
 }
 
-/// Returns the stripe of a key. All bytes are used, eight at a time, because keys differ in their
-/// last bytes.
+/// Returns the stripe of a key. The hash covers the whole key, eight bytes at a time, because keys
+/// differ in their last bytes.
 fn stripe(key: &[u8]) -> usize {
     let mut hash = 0_u64;
     for chunk in key.chunks(8) {
@@ -131,8 +131,8 @@ fn stripe(key: &[u8]) -> usize {
     (hash >> 32) as usize % STRIPES
 }
 
-/// The heads of queues. A head is a lower bound of the keys in the queue's partition. A take starts
-/// there, and so does not scan the tombstones of earlier takes.
+/// The heads of queues. Each queue is a partition, and its head is a lower bound of its keys. A
+/// take starts there, and so does not scan the tombstones of earlier takes.
 ///
 /// A take raises the head to the key that it took, but not above a key that was written during the
 /// take. A write of a smaller key lowers the head.
@@ -169,8 +169,8 @@ impl Heads {
         let (start, end) = (partition_start(partition), partition_end(partition));
         let turn = &self.turns[partition as usize % STRIPES];
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // A writer that still sees `false` wrote its key before the search below starts, so the
-        // search finds that key.
+        // A writer that still sees `false` wrote its key before `any` was set. The search below
+        // starts later, so it finds that key.
         self.any.store(true, Ordering::SeqCst);
         let from = {
             let mut heads = self.lock();
@@ -258,8 +258,8 @@ pub fn end_of(key: &[u8]) -> Vec<u8> {
     end
 }
 
-/// Returns the memory available to this process: that of the machine, or the limit of its control
-/// group.
+/// Returns the memory available to this process: the memory of the machine, or the limit of the
+/// control group if that is lower.
 pub fn available_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo").lines().find_map(|line| {

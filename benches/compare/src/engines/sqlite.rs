@@ -1,11 +1,11 @@
-//! SQLite, by rusqlite: its configuration, which [`ABOUT`] describes in reports, and the mapping of
-//! operations.
+//! Implements `Store` with SQLite, through the crate rusqlite. [`ABOUT`] describes its
+//! configuration in reports.
 //!
 //! Invariant: the writer sets synchronous=FULL for `Durability::Sync`, and NORMAL for
 //! `Durability::Os`. With NORMAL, commits are written to the log without a sync. Checkpoints still
 //! sync, so the file stays intact after a power cut.
 //!
-//! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
+//! Not here: the encoding of values (`encoding.rs`), versions (`shared.rs`).
 
 use std::fs::File;
 use std::ops::Range;
@@ -154,13 +154,13 @@ struct Writer {
     durability: Durability,
 }
 
-/// An open SQLite. The writing connection closes last, whereby SQLite empties the log.
+/// An open SQLite. The writing connection closes last, so that SQLite checkpoints the log.
 /// * One connection writes, behind a lock of the application. SQLite has one writer at a time
-///   anyway, and threads that wait for its file lock sleep in steps. Readers have a connection
-///   each, from a pool.
-/// * The native form has a column for each property, conditions in the statements and filters in
-///   SQL. The JSON and binary forms have one value, and conditions are checked between BEGIN
-///   IMMEDIATE and COMMIT.
+///   anyway, and its waiting writers would poll the file lock with sleeps in between. Readers have
+///   a connection each, from a pool.
+/// * With the native encoding, a table has a column for each property, and SQL statements check
+///   conditions and filters. With the JSON encoding, a table has one column for all properties, and
+///   conditions are checked between BEGIN IMMEDIATE and COMMIT.
 struct Sqlite {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
@@ -231,14 +231,14 @@ impl Sqlite {
         writer
     }
 
-    /// Runs one statement in its own transaction; returns the number of changed rows.
+    /// Runs one statement in its own transaction, and returns the number of changed rows.
     fn write(&self, durability: Durability, sql: &str, params: impl Params) -> usize {
         let writer = self.writer(durability);
         let mut statement = writer.connection.prepare_cached(sql).expect("SQL");
         statement.execute(params).expect("SQLite writes")
     }
 
-    /// Runs several statements in one transaction; `false` aborts it.
+    /// Runs `write` in one transaction, which is aborted if `write` returns `false`.
     fn transact(
         &self,
         durability: Durability,
@@ -347,7 +347,7 @@ impl Sqlite {
     }
 }
 
-/// Converts a column of a sheet.
+/// Converts the value of a column into an item of a sheet.
 fn item_of(value: ValueRef<'_>) -> Item<'_> {
     match value {
         ValueRef::Integer(value) => Item::Whole(value),

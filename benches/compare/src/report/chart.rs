@@ -1,4 +1,4 @@
-//! Draws bars as inline SVG: one for each engine and encoding, in the colours of the page.
+//! Draws bars as inline SVG, one for each engine and encoding, in the colours of the page.
 
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ const WIDTH: f64 = 720.0;
 const VALUE: f64 = 110.0;
 const WRITING: &str = "writing to memory";
 
-/// Draws the bars of a row, the longest first if more is better, with a line across each for the
-/// spread.
+/// Draws one bar for each engine and encoding of a row, the best first. A line across each bar
+/// shows the spread of the repetitions.
 pub fn bars(entry: &Entry) -> String {
     let mut cells: Vec<&Cell> = entry.cells.iter().collect();
     cells.sort_by(|a, b| b.value.total_cmp(&a.value));

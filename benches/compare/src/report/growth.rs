@@ -1,5 +1,5 @@
-//! Evaluates the growth rows, which repeat an operation at several sizes: the slowdown compared
-//! with the smallest size, and the part of it that processor caches explain.
+//! Evaluates the growth rows, which repeat an operation at several database sizes. It computes the
+//! slowdown compared with the smallest size, and the part of it that processor caches explain.
 //!
 //! Invariants
 //! * a row is compared with its own smallest measured size; only the largest size has a target;
@@ -11,18 +11,18 @@ use super::summary::{Entry, count};
 use crate::limits::Limits;
 use crate::rows::Session;
 
-/// Target: the largest slowdown at the largest size, beyond the effect of caches.
+/// The target for the largest size: the slowdown that caches do not explain is at most this factor.
 const TIMES_MAX: f64 = 1.5;
 
-/// A size compared with the smallest one.
+/// The comparison of a size with the smallest size of the same row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Entities at the smallest size.
+    /// The number of entities at the smallest size.
     pub smallest: u64,
-    /// The factor by which an operation takes longer than at the smallest size.
+    /// The time of an operation at this size, divided by its time at the smallest size.
     pub slowdown: f64,
     pub caches: Caches,
-    /// Whether the target applies to this size.
+    /// Whether this size is the largest, the only one with a target.
     pub is_largest: bool,
 }
 
@@ -31,8 +31,8 @@ pub struct Growth {
 pub enum Caches {
     /// No effect, because a load accesses memory sequentially.
     NoMatter,
-    /// The factor by which dependent accesses over the bytes of this size take longer than over
-    /// those of the smallest size.
+    /// The factor by which dependent memory accesses are slower at this size than at the smallest
+    /// size. Each size has a memory region as large as its raw bytes.
     Explain(f64),
     NotMeasured,
 }
@@ -88,7 +88,8 @@ impl Growth {
         }
     }
 
-    /// Whether the target is met, if it applies to this size and the value is known.
+    /// Returns whether the target is met, or `None` if this size has no target or the effect of
+    /// caches is unknown.
     pub fn is_met(&self) -> Option<bool> {
         self.beyond_caches().filter(|_| self.is_largest).map(|times| times <= TIMES_MAX)
     }

@@ -1,5 +1,5 @@
 //! Builds the text before the tables of a form (`quick` or `full`): the machine, its limits, the
-//! builds, and the memory of the engines.
+//! builds, and the memory given to the engines.
 //!
 //! Not here: computing that memory (`plan.rs`).
 
@@ -13,7 +13,7 @@ use crate::plan::{self, Sizes};
 use crate::results::Results;
 use crate::rows::Session;
 
-/// Returns the blocks of text, in the order of the document.
+/// Returns the blocks of text in the order in which the document shows them.
 pub fn blocks(form: &str, entries: &[Entry], results: &Results) -> Vec<String> {
     let mut blocks = vec![form_of(form, entries)];
     if let Some(limits) = results.limits.get(form) {

@@ -6,10 +6,11 @@ use super::summary::Cell;
 use crate::limits::Limits;
 use crate::rows::{Bound, Row, Unit};
 
-/// The physical limit of a row. It applies only if each operation does the work that `what` names.
+/// The physical limit of a row of the report. It is a limit only if each operation does the work
+/// that `what` names.
 pub struct Limit {
     pub what: String,
-    /// In the unit of the row.
+    /// The limit in the unit of the row. `share` is the part of it that rowstone reaches.
     pub value: f64,
     pub share: f64,
 }
@@ -51,7 +52,7 @@ impl Limit {
             Bound::Entropy => ("zstd, all in one", limits.zstd_entity_bytes),
             Bound::FlightEntropy => ("zstd, all in one", limits.zstd_flight_bytes),
         };
-        // Lines of an older run may lack a limit.
+        // Result lines of an older run may lack this limit.
         if !value.is_normal() {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Builds the report as Markdown, which the project keeps as `results/comparison.md`.
 //!
 //! Invariants
-//! * the file needs no editing: everything about a run is in it, or in the documents that it names;
+//! * the file needs no editing: it describes the whole run, or names the documents that do;
 //! * headings name the form (`quick` or `full`) only if the report has both.
 //!
-//! Not here: figures of rows (`summary.rs`), the text before the first group (`head.rs`).
+//! Not here: computing the figures (`summary.rs`), the text before the first table (`head.rs`).
 
 use super::summary::{Cell, Entry, Side, bytes, count, time};
 use super::{engines, head};
@@ -99,7 +99,8 @@ fn figures(entry: &Entry, engines: &[Engine]) -> Vec<String> {
     front.into_iter().chain(cells).chain([ratio, limit]).collect()
 }
 
-/// Appends latencies, processor time, memory and writes of rowstone and of the best peer.
+/// Appends the latencies, processor time, memory and writes of rowstone and of the best other
+/// engine.
 fn costs(blocks: &mut Vec<String>, entries: &[Entry]) {
     let pairs = entries.iter().flat_map(|entry| {
         [&entry.ours, &entry.best].map(|cell| cell.as_ref().map(|cell| (entry, cell)))
@@ -125,14 +126,15 @@ fn cost(entry: &Entry, cell: &Cell) -> Vec<String> {
     front.into_iter().chain(latencies).chain(behind).collect()
 }
 
-/// Appends the rows measured with every encoding, with the figure of each.
+/// Appends a table of the rows that are measured with every encoding, with a column for each
+/// encoding.
 fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.row.all_encodings).collect();
     let mut sides: Vec<Side> =
         entries.iter().flat_map(|entry| &entry.cells).map(|cell| cell.side).collect();
     sides.sort_unstable();
     sides.dedup();
-    // With a single encoding the figures are already in the tables above.
+    // With a single encoding, the tables above already show these figures.
     if sides.len() < 2 {
         return;
     }

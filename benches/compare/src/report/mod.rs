@@ -1,7 +1,7 @@
-//! Reports a run: prints a table, and writes an HTML page, a document and its data. All are derived
-//! from `results.jsonl`.
+//! Reports a run: prints a table, and writes an HTML page, a Markdown document and the figures as
+//! JSON lines. All of them are derived from `results.jsonl`.
 //!
-//! Not here: the format of its lines (`results.rs`).
+//! Not here: the format of `results.jsonl` (`results.rs`).
 
 mod chart;
 mod growth;

@@ -1,5 +1,5 @@
-//! Summarizes the result lines. Each row gets medians and spreads, the best peer (the best of the
-//! other engines), the ratio to it, and the physical limit.
+//! Summarizes the result lines. Each row of the report gets medians and spreads, the best peer (the
+//! best of the other engines), the ratio of rowstone to it, and the physical limit.
 //!
 //! Invariants
 //! * summaries depend only on the result lines, so that a report can be written anywhere, at any
@@ -30,7 +30,8 @@ pub struct Side {
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub side: Side,
-    /// Medians over the repetitions, each field separately.
+    /// The median of the repetitions; `low` and `high` are their extremes. The following figures
+    /// are medians, too.
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -57,7 +58,7 @@ pub struct Entry {
     /// How many times better rowstone is than the best peer.
     pub ratio: Option<f64>,
     pub limit: Option<Limit>,
-    /// The targets of the row with the values reached.
+    /// The targets of the row, each with the ratio that was reached.
     pub targets: Vec<(&'static Target, f64)>,
     /// The comparison with the row's smallest size, for growth rows.
     pub growth: Option<Growth>,
@@ -102,8 +103,8 @@ fn side(key: &Key) -> Side {
     Side { engine: key.engine, encoding: key.encoding }
 }
 
-/// Returns the middle value; of an even number of values, the mean of the two in the middle.
-/// Requires at least one value.
+/// Returns the median: the middle value, or the mean of the two middle values if the number of
+/// values is even. Requires at least one value.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -187,7 +188,7 @@ impl Entry {
         }
     }
 
-    /// Returns the remarks below the figures of the row.
+    /// Returns the remarks that the report shows below the figures of the row.
     pub fn remarks(&self) -> Vec<String> {
         let targets = self.targets.iter().map(|(target, reached)| {
             let met = if *reached >= target.times { "met" } else { "MISSED" };
@@ -213,7 +214,7 @@ impl Entry {
     }
 }
 
-/// Returns the best of those `peers` that are in `among`.
+/// Returns the best of `peers`, which are other engines, that belongs to the group `among`.
 fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
     let order = |a: &&Cell, b: &&Cell| {
         let ascending = a.value.total_cmp(&b.value);

@@ -40,8 +40,8 @@ pub fn amplification(bench: &mut Bench<'_>) {
     let written_bytes = written_bytes() - before;
     assert_eq!(store.scan(), all, "what was written is not what is there");
     store.close();
-    // Opens the database once more, so that its size includes neither preallocated space nor files
-    // that an opening removes.
+    // Opens and closes the database once more, so that the measured size includes neither
+    // preallocated space nor obsolete files.
     let store = bench.spec.open(NAME);
     store.settle();
     store.close();

@@ -2,7 +2,7 @@
 //! inserts, a queue.
 //!
 //! Invariants
-//! * each row has its own database, removed afterwards;
+//! * each row of the report has its own database, which is removed afterwards;
 //! * all written data are read back and compared outside the measured time.
 
 use std::cell::RefCell;
@@ -20,15 +20,17 @@ use crate::store::Durability::{self, Os, Sync};
 use crate::store::{Found, Store};
 
 const GROUP: u64 = 100;
-/// Commits choose entities with numbers below this limit. No engine commits as many within the
-/// time.
+/// Commits write entities with numbers below this limit, which is more than any engine can commit
+/// within the measured time.
 const COMMIT_SPACE: u64 = 1 << 24;
 /// The number of entries in a queue.
 const QUEUE_DEPTH: u64 = 1_000;
-/// The most readings prepared for the row in which one thread keeps several commits in flight.
+/// The maximum number of readings prepared for the row in which one thread has several commits in
+/// flight.
 const TICKETS_MAX: u64 = 300_000;
 
-/// Runs one row on its own database. `work` returns what the database must contain afterwards.
+/// Measures one row of the report on its own database. `work` returns the contents that the
+/// database must have afterwards.
 fn fresh(
     bench: &mut Bench<'_>,
     row: &str,
@@ -145,8 +147,8 @@ fn groups(
     })
 }
 
-/// Writes up to `count` items within the load's time; each call of `act` returns the number of
-/// entities that it wrote.
+/// Writes up to `count` items until the time for loads ends. Each call of `act` returns the number
+/// of entities that it wrote.
 fn write<T>(
     bench: &Bench<'_>,
     count: u64,
@@ -164,7 +166,7 @@ fn write<T>(
         act: Box::new(|item| Found { entities: act(item), digest: 0 }),
         check: Box::new(|items, _| items.iter().for_each(|item| all.add(sum(item)))),
     };
-    // A load that syncs each write is measured for `time`, like rows other than loads.
+    // A load that syncs every write is measured as long as rows other than loads.
     let time = if durability == Sync { bench.spec.time } else { bench.spec.load_time };
     let timing = run(hand, Pace { chunk: 512, ..Pace::USUAL }, Budget { ops: count, time });
     (timing, all)
@@ -225,7 +227,8 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     let (mut place, time) = (0, bench.spec.time);
     let mut next = || {
         let now = Instant::now();
-        // Returns at least one reading, however slow the machine is.
+        // Returns at least one reading, even if the machine is so slow that the time is already
+        // over.
         let is_time_left = place == 0 || now - start < time;
         let reading = is_time_left.then(|| readings.get(place)).flatten()?;
         place += 1;
@@ -256,7 +259,8 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     drop(std::fs::remove_dir_all(bench.spec.dir.join(row)));
 }
 
-/// Measures a queue of constant length: inserts at its end and takes its head until the time ends.
+/// Measures a queue of constant length: each step inserts an entry at its end and takes the entry
+/// at its head.
 pub fn queue(bench: &mut Bench<'_>) {
     fresh(bench, "queue", |bench, store| {
         let data = &bench.data;

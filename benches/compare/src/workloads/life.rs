@@ -34,7 +34,8 @@ pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle)
     assert_eq!(store.scan(), oracle.all(), "the rest is there");
 }
 
-/// Opens the database after a close, and after a kill of a process that wrote to it.
+/// Measures opening the database, first after a close, then after the kill of a process that wrote
+/// to it.
 pub fn open_again(bench: &mut Bench<'_>, name: &str, store: Box<dyn Store>, oracle: &mut Oracle) {
     store.close();
     if bench.wants("open-closed") {

@@ -1,8 +1,8 @@
 //! Measures the YCSB workloads A to F, and reads with a concurrent writer.
 //!
-//! The entities are the same as in all other rows; an update writes the whole entity. Keys are
-//! drawn by zipfian rank. The ranks are scattered over all keys, except in workload D, where the
-//! latest key has rank 0.
+//! Unlike in YCSB, the entities are the same readings as in all other rows of the report, and an
+//! update writes the whole entity. Keys are drawn by zipfian rank. The ranks are scattered over all
+//! keys, except in workload D, where the latest key has rank 0.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,10 @@ use crate::results::Figures;
 use crate::store::Durability::Os;
 use crate::store::{Found, Store};
 
-/// Concurrent writes per second, if the engine can do as many.
+/// The target rate of the concurrent writer. A slower engine does fewer writes.
 const WRITES_PER_SECOND: u32 = 20_000;
 
-/// Shares of operations in hundredths; all other operations are reads.
+/// Shares of operations in percent. The remaining operations are reads.
 #[derive(Clone, Copy)]
 struct Mix {
     updates: u64,
@@ -43,7 +43,7 @@ enum Op {
         revision: u32,
         reading: Reading,
     },
-    /// Reads, changes and writes an entity.
+    /// Reads an entity, changes it and writes it back.
     Modify {
         number: u64,
         revision: u32,
@@ -109,7 +109,7 @@ fn prepare(
 ) -> Vec<Op> {
     let data = &oracle.data;
     let mut inserted = 0;
-    // Counts the revisions within the chunk, because an entity may be written several times.
+    // Tracks the revisions of entities, because a chunk may write the same entity several times.
     let mut revisions = std::collections::HashMap::new();
     let mut ops = Vec::with_capacity(count);
     while ops.len() < count {
@@ -155,7 +155,7 @@ fn act(store: &dyn Store, op: &Op) -> Found {
     }
 }
 
-/// Returns the expected results of the operations, in order.
+/// Returns the expected sum of the results of `ops`, and applies their writes to the oracle.
 fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     let mut expected = Found::default();
     for op in ops {
@@ -173,8 +173,8 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     expected
 }
 
-/// Measures a thread that reads while another one rewrites entities at a steady pace. The rewritten
-/// values are unchanged, so that every answer is known.
+/// Measures reads of one thread while another thread rewrites entities at a steady pace. It
+/// rewrites each entity with the same values, so that the expected answers stay the same.
 pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     const ROWS: [(&str, bool); 2] =
         [("reads-with-writer", false), ("reads-with-writer-p999", true)];
@@ -236,7 +236,7 @@ fn write_steadily(
     while !is_over.load(Ordering::Relaxed) {
         let due = start + gap * done;
         if let Some(early) = due.checked_duration_since(Instant::now()) {
-            // Waits until a few writes are due, because a wake-up costs more than a write.
+            // Sleeps until several writes are due, because one wake-up costs more than a write.
             std::thread::park_timeout(early.max(gap * 10));
             continue;
         }

@@ -1,9 +1,10 @@
-//! The workloads. Each measures one or more rows of the report, in a child process.
+//! Defines the workloads. Each measures one or more rows of the report, in a child process.
 //!
 //! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and emits figures.
 //! Invariants
-//! * rows that are not selected are skipped; the oracle records the changes of all measured rows;
-//! * every answer is checked: a wrong one ends the child, and the row has no figure.
+//! * rows that are not selected are skipped; the oracle (the expected contents) records all
+//!   changes;
+//! * every answer is checked: a wrong answer ends the child, and the row has no figure.
 //!
 //! Not here: starting children (`run.rs`).
 
@@ -42,7 +43,7 @@ pub struct Spec {
     pub entities: u64,
     /// The selected rows.
     pub rows: Vec<String>,
-    /// The directory of this child alone.
+    /// The directory for the databases of this child, used by no other child.
     pub dir: PathBuf,
     pub seed: u64,
     /// The time for which each row is measured.
@@ -61,7 +62,7 @@ pub struct Spec {
     pub cgroup: Option<PathBuf>,
 }
 
-/// Receives each line of the results when it is measured.
+/// Receives each result line as soon as it is measured.
 pub type Emit<'a> = dyn FnMut(Line) + Send + Sync + 'a;
 
 /// Measures the rows of one child.
@@ -113,7 +114,7 @@ impl<'a> Bench<'a> {
         self.spec.rows.iter().any(|wanted| wanted == row)
     }
 
-    /// Excludes the current memory of the harness from the figures.
+    /// Records how much memory the harness uses now. Figures of later rows exclude it.
     fn begin(&mut self) {
         self.own_bytes = Memory::now().anonymous_bytes;
     }
@@ -122,8 +123,8 @@ impl<'a> Bench<'a> {
         Budget { ops: u64::MAX, time: self.spec.time }
     }
 
-    /// Measures `row` on `store`; if `writes`, also the bytes written until the store has no
-    /// background work.
+    /// Measures `row` on `store`. If `writes` is set, also measures the bytes written, including
+    /// those of the background work that follows.
     fn row(
         &mut self,
         row: &str,
@@ -158,7 +159,7 @@ impl<'a> Bench<'a> {
         figures
     }
 
-    /// Returns the figures of a row whose unit is a rate, with the memory used now.
+    /// Returns the figures of a row that measures a rate, with the current memory use.
     fn figures(&self, row: &str, timing: &Timing) -> Figures {
         let unit = rows::find(row).expect("a known row").unit;
         let count = if unit == Unit::OpsPerSecond { timing.ops } else { timing.entities };
@@ -233,7 +234,8 @@ impl<F: FnMut(u64) -> Reading> Iterator for Feed<F> {
         self.ready = ready.into_iter();
         let spent = start.elapsed();
         self.making += spent;
-        // Generating readings does not use up the engine's time.
+        // Moves the deadline, so that the time for generating readings is not taken from the
+        // engine.
         self.deadline += spent;
         self.ready.next()
     }
@@ -242,8 +244,8 @@ impl<F: FnMut(u64) -> Reading> Iterator for Feed<F> {
 /// Loads `count` entities in a pseudo-random order, and returns the engine's time.
 ///
 /// # Panics
-/// If loading takes longer than the spec allows, because later rows would measure an incomplete
-/// database.
+/// Panics if loading takes longer than the spec allows. Later rows of the report would otherwise
+/// measure an incomplete database.
 fn load_all(spec: &Spec, data: &Data, store: &dyn Store, count: u64) -> Timing {
     let order = crate::choose::Permutation::new(spec.seed, count);
     let cpu = process::cpu_seconds();

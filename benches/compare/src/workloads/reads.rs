@@ -1,4 +1,4 @@
-//! Measures the rows of the report that only read: points, ranges, scans, filters.
+//! Measures the rows of the report that only read: point reads, ranges, scans, filters.
 
 use rowstone::Rng;
 
@@ -11,13 +11,13 @@ use crate::store::{Found, Store};
 
 type Read = fn(&dyn Store, &Key) -> Option<Digest>;
 
-/// A key to read, and its number.
+/// The key of a point read, and the number of its entity.
 struct Point {
     number: u64,
     key: Key,
 }
 
-/// The keys of point reads.
+/// Whether point reads ask for existing keys or for missing keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     Hit,
@@ -130,8 +130,8 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Measures filters over all entities, of which `thousandths` of every thousand match. The rate
-/// counts all entities, not only the matching ones.
+/// Measures filters over all entities, which match `thousandths` of every thousand. The rate counts
+/// all entities, including those that do not match.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,

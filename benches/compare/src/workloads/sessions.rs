@@ -51,7 +51,7 @@ pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
     }
 }
 
-/// Loads a database with all entities in random order; also returns its expected contents.
+/// Loads a database with all entities in random order. Returns it with its expected contents.
 fn loaded(bench: &mut Bench<'_>, row: Option<&str>) -> (Box<dyn Store>, Oracle) {
     let oracle = Oracle::new(&bench.data, bench.spec.entities);
     bench.begin();
@@ -95,8 +95,8 @@ fn serve(bench: &mut Bench<'_>) {
     life::open_again(bench, BASE, owned, &mut oracle);
 }
 
-/// Compacts and closes the database. Opens and closes it once more, which removes preallocated
-/// space and obsolete files, and then measures its size. Reopens it for the following rows.
+/// Measures the size of the database at rest: compacts and closes it, then opens and closes it once
+/// more, which removes preallocated space and obsolete files. Reopens it for the following rows.
 fn at_rest(
     bench: &mut Bench<'_>,
     row: &str,
@@ -112,7 +112,8 @@ fn at_rest(
         disk(bench, row);
     }
     let store = bench.spec.open(BASE);
-    // Runs even if its row is not selected, because it checks the contents after the compaction.
+    // Called even if the row is not selected, because the scan checks the contents after the
+    // compaction.
     reads::first_scan(bench, "scan-first", &*store, oracle);
     store
 }
@@ -198,8 +199,8 @@ fn growth(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// Measures point reads after a scan has read every block: before the scan, most gets in a large
-/// database are the first access to their block.
+/// Measures point reads after a scan has read every block. Without the scan, most gets in a large
+/// database would be the first access to their block.
 fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     if bench.wants(row) {
         assert_eq!(store.scan(), oracle.all(), "what was loaded is not what is there");
@@ -207,8 +208,8 @@ fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle)
     }
 }
 
-/// Measures entities of 252 properties, and entities near 1 MiB. They are fewer than in other
-/// sessions, so that all are in memory and no row takes long.
+/// Measures sheets: entities of 252 properties, and entities near 1 MiB. This session has fewer
+/// entities than others, so that all of them fit into memory and no measurement takes long.
 fn sheets(bench: &mut Bench<'_>) {
     let entities = bench.spec.entities;
     updates::sheet_merges(bench, "merge-wide", Kind::Wide, (entities / 100).clamp(10, 2_000));

@@ -1,5 +1,6 @@
-//! Measures the rows of the report that change existing entities: refused inserts, replaces with
-//! ETag, deletes, and merges, also into wide and large entities.
+//! Measures the rows of the report that change existing entities: refused inserts, replacements
+//! with an ETag, deletes, and merges. Merges are also measured on sheets, which have many or large
+//! properties.
 
 use rowstone::Rng;
 
@@ -14,7 +15,7 @@ use crate::store::{Change, Found, Store};
 
 const PACE: Pace = Pace { chunk: 512, ..Pace::USUAL };
 
-/// A write of an entity's next revision.
+/// A write of the next revision of an entity.
 struct Replacement {
     number: u64,
     revision: u32,
@@ -124,8 +125,7 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
     });
 }
 
-/// Writes `count` sheets (entities with many or large properties), and then measures setting the
-/// counters of random ones.
+/// Writes `count` sheets, and then measures setting the counters of random sheets.
 pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     if !bench.wants(row) {
         return;
@@ -137,7 +137,8 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     }
     store.sync();
     store.settle();
-    // The digest term of a counter, and the digest of a sheet without its counter.
+    // Closures for expected digests: the term of a counter, and the digest of a sheet without its
+    // counter.
     let counter = |value| {
         let before = std::iter::repeat_n(Item::Whole(0), kind.counter());
         digest(before.clone().chain([Item::Whole(value)])).wrapping_sub(digest(before))
@@ -150,8 +151,8 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     let rest: Vec<_> = (0..count).map(without_counter).collect();
     bench.begin();
     bench.raw_bytes_each = Sheet::new(seed, kind, 0).raw_bytes() as f64;
-    // Few operations on large entities: more of them would fill the disk's queue, and the figure
-    // would include the wait for the disk.
+    // Limits the number of operations on large entities. More of them would fill the disk's queue,
+    // and the figure would include the wait for the disk.
     let (chunk, ops) = if kind == Kind::Large { (16, 512) } else { (256, u64::MAX) };
     let budget = Budget { ops, ..bench.budget() };
     bench.row(row, &*store, true, |_| {
@@ -186,7 +187,7 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
         return;
     }
     let count = bench.spec.entities;
-    // Deletes at most a quarter of the entities: later rows need the rest.
+    // Deletes at most a quarter of the entities, because later rows of the report need the others.
     let budget = Budget { ops: count / 4, ..bench.budget() };
     let order = Permutation::new(bench.spec.seed ^ 0x64, count);
     let oracle = std::sync::Mutex::new(oracle);
@@ -216,8 +217,8 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
     });
 }
 
-/// Returns distinct numbers of random entities. The revisions of a chunk are computed before its
-/// writes, so a second write of the same entity would get the same revision.
+/// Returns distinct numbers of random entities. The new revisions of a chunk are chosen before it
+/// is written, so a second write of an entity in one chunk would get the same revision.
 fn distinct(rng: &mut Rng, count: u64, wanted: usize) -> impl Iterator<Item = u64> {
     let mut seen = std::collections::HashSet::new();
     let wanted = wanted.min(count as usize / 2);
