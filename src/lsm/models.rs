@@ -331,8 +331,9 @@ fn trap_43_loom_a_merge_during_a_close() {
     check_work_during_a_close(|engine| engine.maintenance().compact_all());
 }
 
-/// No Seq is used twice. The log that states the Seq reservation in use is removed only after
-/// another log durably states it. A statement that a commit group is about to write does not count.
+/// No Seq is used twice. The log that contains the current Seq reservation is removed only after
+/// another log durably contains it. A reservation that a commit group has yet to write does not
+/// count.
 #[test]
 fn loom_a_ceiling_outlives_its_log_during_a_round() {
     check(2, |_| {

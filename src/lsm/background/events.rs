@@ -6,7 +6,8 @@
 //! test checks the table of names and fields in docs/OPERATIONS.md.
 //!
 //! Invariant: no event is emitted under a lock that reads need, so a subscriber may read from the
-//! database; it must not write to it. Counters are in `inspect`, the log of requests is in `rest`.
+//! database. A subscriber must not write to it. For counters see `inspect`, for the log of HTTP
+//! requests see `rest`.
 
 use std::path::Path;
 
@@ -32,7 +33,7 @@ pub(crate) struct Recovered {
     pub(crate) torn: Vec<String>,
     /// The number of files removed because the manifest does not name them.
     pub(crate) orphans: u64,
-    /// Findings that an operator should know of.
+    /// Problems found during recovery that an operator should know about.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ impl Recovered {
         Self { warnings: vec![warning], ..Self::default() }
     }
 
-    /// Returns the list of files whose ends were dropped as one text.
+    /// Joins the entries of `torn` into one text. Returns `None` if `torn` is empty.
     pub(crate) fn torn(&self) -> Option<String> {
         (!self.torn.is_empty()).then(|| self.torn.join("; "))
     }
@@ -156,7 +157,7 @@ impl Maintenance {
     }
 }
 
-/// Returns the word that names the reason of a merge in events.
+/// Returns the name that events use for the reason of a merge.
 fn cause(reason: Reason) -> &'static str {
     match reason {
         Reason::Clear => "clear",

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * A table that loses a file also loses all older rows, so no hidden row reappears.
-//! * Other tables keep their rows, so a file with rows of other tables is not counted as freed.
+//! * Other tables keep all their rows, so a file that they share is not counted as freed.
 //! * Nothing is dropped while a snapshot exists, or if space is short only because readers hold
 //!   files that were already dropped.
 //!
@@ -28,8 +28,8 @@ use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
 /// Fractions of the limit on disk use. An eviction frees 1/`EVICT_PART` of the limit in addition to
-/// the missing space, so that not every write must evict. A merge by age writes files of at most
-/// 1/`WINDOW_PART` of the limit.
+/// the missing space, so that not every write must evict. In tables under FIFO eviction, a merge of
+/// files of similar age writes files of at most 1/`WINDOW_PART` of the limit.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
@@ -52,7 +52,7 @@ struct EvictionCandidate {
 }
 
 impl Maintenance {
-    /// Puts the table behind `gate` under FIFO eviction if the options name it.
+    /// Marks the table of `gate` for FIFO eviction if `Options::on_full` names the table.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
         let (Some(eviction), OnFull::DropOldest(names)) =
             (&self.eviction, &self.env().options.on_full)
@@ -87,8 +87,8 @@ impl Maintenance {
         self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
 
-    /// Returns the maximum size in bytes of the files that merges by age write in `table`. Returns
-    /// 0 if the table is not under FIFO eviction.
+    /// Returns the maximum size in bytes of the files that merges of files of similar age write in
+    /// `table`. Returns 0 if the table is not under FIFO eviction.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
@@ -98,10 +98,11 @@ impl Maintenance {
     /// `limit` more. Returns false if nothing can be dropped. The caller has already reclaimed
     /// hidden entries.
     ///
-    /// 1. Choose the oldest files of these tables, ordered by their newest entry.
+    /// 1. Choose the oldest files of these tables. The age of a file is that of its newest entry.
     /// 2. One commit adds a range tombstone, as expiry does, over the whole of each table that has
-    ///    one of these files. It hides all rows up to the newest entry of the files. It is durable
-    ///    before any file is removed, and uses only space reserved for it.
+    ///    one of these files. The range tombstone hides all rows up to the newest entry of the
+    ///    files. The commit is durable before any file is removed, and uses only space reserved for
+    ///    such commits.
     /// 3. One edit removes the files that are completely hidden (`reclaim`); then they are deleted.
     ///
     /// After a crash between steps 2 and 3 the range tombstone is in the log, and the next opening
@@ -141,7 +142,8 @@ impl Maintenance {
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
         for (number, old) in &files {
             let is_alone = view.version.references_to(*number) == old.references;
-            // A file with an entry of the last commit must stay.
+            // Keep a file with an entry of the last commit, because an eviction hides only older
+            // entries.
             if !old.is_hidden && old.newest < last {
                 ages.push((old.newest, if is_alone { old.bytes } else { 0 }));
             }
@@ -168,7 +170,7 @@ impl Maintenance {
         Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }
 
-    /// Commits the eviction, which hides its rows.
+    /// Commits the eviction, which hides the evicted rows.
     ///
     /// # Errors
     /// As for every commit. Rows that are already hidden stay hidden.

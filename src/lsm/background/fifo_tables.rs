@@ -28,7 +28,7 @@ pub(crate) struct FifoEviction {
     /// Totals since opening.
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Evictions for simulations, until `take_evicted` returns them.
+    /// Evictions recorded for simulations and not yet returned by `take_evicted`.
     #[cfg(feature = "sim")]
     pub(super) evicted: Mutex<Vec<Evicted>>,
 }

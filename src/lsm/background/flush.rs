@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * Memtables are flushed oldest first, so the files always hold a prefix of all commits.
-//! * A log is removed only after the edit that no longer names it is durable.
+//! * A log is deleted only after the manifest edit that drops the log's name is durable.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::lsm::read::view::Slot;
 /// flush of n bytes writes at most n / 1 MiB + 2 files.
 const BOUNDARY_BYTES: u64 = 1 << 20;
 
-/// A flush whose files are written but not yet installed.
+/// A flush whose files are written but not yet part of the version.
 pub(crate) struct Flush {
     slot: Arc<Slot>,
     files: Vec<NewFile>,
@@ -55,9 +55,10 @@ impl Maintenance {
 impl Maintenance {
     /// Flushes the oldest frozen memtable. Returns false if no memtable is frozen.
     ///
-    /// 1. Wait until its last commit is published, so that files hold no entry that a failed commit
-    ///    group could revoke.
-    /// 2. Write the entries that some reader may see to new files. Sync the files and their names.
+    /// 1. Wait until the last commit in the memtable is published, so that files hold no entry that
+    ///    a failed commit group could revoke.
+    /// 2. Write the entries that some reader may see to new files. Sync the files and the
+    ///    directory.
     /// 3. Sync the active log, which contains the Seq reservation in use. Under the install lock,
     ///    one edit adds the files, sets the flushed Seq, and removes the logs that are no longer
     ///    needed.
@@ -71,8 +72,8 @@ impl Maintenance {
             self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
-            // Report the result to writers that wait for a flush. They may wait for a flush by any
-            // thread.
+            // Report the result to writers that wait for a flush. They wait for the next flush,
+            // whichever thread runs it.
             self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
@@ -91,8 +92,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Waits for the last commit and writes the files, which no version contains yet (steps 1 and 2
-    /// of [`flush_one`](Self::flush_one)). Returns `None` if no memtable is frozen.
+    /// Waits for the memtable's last commit and writes its files, which no version contains yet
+    /// (steps 1 and 2 of [`flush_one`](Self::flush_one)). Returns `None` if no memtable is frozen.
     fn write_oldest(&self) -> Result<Option<Flush>> {
         let view = self.reader().view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
@@ -127,7 +128,8 @@ impl Maintenance {
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
-        // All data older than the oldest memtable is in files.
+        // All older data is in table files, so a key has older versions only if some file covers
+        // it.
         let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
         // Inside a range the file size is not limited, so that one flush adds one source to the
         // range.

@@ -2,8 +2,8 @@
 //! ranges, which may have been split or merged during the flush.
 //!
 //! Invariants
-//! * Every range with keys of a file references the file once, clipped. The clips of these
-//!   references cover all keys of the file.
+//! * Every range with keys of a file references the file once. The reference is limited to a key
+//!   span, the *clip*. The clips of a file's references cover all keys of the file.
 //! * The ranges of a table tile its key space. A table without ranges gets one range.
 //! * A flush's edit fits in a record of at most 16 MiB, see [`CLIP_BYTES_MAX`].
 //!
@@ -20,10 +20,10 @@ use crate::manifest::{FileRange, Version};
 use super::new_file::NewFile;
 
 /// The maximum total bytes of bounds of clips in the edit of one flush. Up to this total, each clip
-/// is bounded by the first and the last key of its part. After that, if a range gets only one new
-/// reference, the clip is the whole range, which takes 2 bytes in the edit. A reference and a new
-/// range then take less than 80 bytes, so a flush may touch 200,000 ranges, including those of new
-/// tables.
+/// is bounded by the first and the last key of its part. Beyond this total, a range that gets only
+/// one new reference uses the whole range as the clip, which takes 2 bytes in the edit. A reference
+/// and a new range then take less than 80 bytes together, so a flush may touch 200,000 ranges,
+/// including ranges of new tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a file in one range.
@@ -99,7 +99,7 @@ pub(in crate::lsm) fn assign_to_ranges(
     Ok(())
 }
 
-/// Splits the files into their parts in each range, ascending.
+/// Returns the part of each file in each range, in ascending key order.
 fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     let mut pieces: Vec<Piece<'a>> = Vec::new();
     for file in files {
@@ -129,8 +129,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// True if all keys inside `clip` are above the end of the run, and no young file overlaps it. The
-/// file then joins the run, so that ascending inserts need no merge.
+/// True if `clip` is above all files of the run and overlaps no young file. A new file with this
+/// clip is added to the run, so that ascending inserts need no merge.
 fn joins_run(range: &FileRange, clip: &Span) -> bool {
     let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
     above && !range.young.iter().any(|file| file.clip.overlaps(clip))

@@ -2,10 +2,10 @@
 //! ETags and Timestamps. [`Maintenance::ingest`] lists the steps.
 //!
 //! Invariants
-//! * The commit lock is held only during the two writes of the manifest. Without it, a commit could
-//!   get a Seq at which readers first miss the rows and later see them.
-//! * A crash leaves all of the rows or none. Until the edit is durable, an opening removes the
-//!   files.
+//! * The commit lock is held only during the two writes of the manifest. Without this lock, a
+//!   commit could get a Seq at which readers first miss the imported rows and later see them.
+//! * A crash leaves all of the rows or none. If the manifest edit is not durable, the next opening
+//!   removes the files.
 //!
 //! `db` chooses the rows; `view` and `merge` apply `visible_from` to reads.
 
@@ -35,7 +35,7 @@ use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::batch::Gate;
 use crate::lsm::write::log_queue::closed;
 
-/// The number of attempts if other threads write to the span.
+/// The maximum number of attempts while other threads write to the key span of the import.
 const TRIES: usize = 8;
 /// The number of rows between checks whether the database is closing.
 const LOOK_ROWS: u64 = 1_024;
@@ -56,10 +56,10 @@ impl Maintenance {
     ///    tombstone, and no range tombstone of a deleted span, which would hide older rows. Merge
     ///    dead entries away first.
     /// 2. Write the rows in key order, under the new table's id, into new files. Sync the files and
-    ///    their names.
+    ///    the directory.
     /// 3. Under the install lock and the commit lock, check again that the span is empty. Choose a
-    ///    Seq above all assigned Seqs and above those of the files. One edit adds the files with
-    ///    this Seq as `visible_from`.
+    ///    Seq above all assigned Seqs and above the Seqs of all rows in the files. One edit adds
+    ///    the files with this Seq as `visible_from`.
     /// 4. Publish this Seq like that of a commit. Readers at this Seq or later see the rows;
     ///    earlier snapshots never do.
     /// 5. A second edit under the same locks, and a sync, make the rows visible to other processes.
@@ -304,9 +304,9 @@ fn has_entry_in(slot: &Slot, span: &Span) -> bool {
     entries.valid() && !span.ends_before(entries.key())
 }
 
-/// Builds the edit that adds the rows to the runs of ranges. If files of other rows overlap the
-/// span, their ranges are split at its ends. Inside the span these files lose their references,
-/// because they have no entries there.
+/// Builds the edit that adds the rows to the *runs* (sorted, non-overlapping files) of ranges. If
+/// files of other rows overlap the span, their ranges are split at the ends of the span. Inside the
+/// span these files lose their references, because they have no entries there.
 fn placement_edit(
     manifest: &mut Manifest,
     version: &Version,

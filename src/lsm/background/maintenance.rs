@@ -130,8 +130,8 @@ impl Maintenance {
     /// Makes `edit` durable and returns the resulting version. The caller installs it in the view.
     ///
     /// # Errors
-    /// `StorageFull` changes nothing. Any other failure leaves the contents of the disk unknown and
-    /// poisons the database.
+    /// After `StorageFull` nothing has changed. Any other failure leaves the contents of the disk
+    /// unknown and poisons the database.
     pub(in crate::lsm) fn append_edit(
         &self,
         manifest: &mut Manifest,
@@ -186,7 +186,7 @@ impl Maintenance {
         Counters { stalls, stall_micros, ..self.state.counters() }
     }
 
-    /// Returns the error because of which flushes or compactions fail, if any.
+    /// Returns the error with which flushes or compactions currently fail, if any.
     pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
         self.writer.backlog.flush_error().or_else(|| self.state.compaction_error())
     }

@@ -2,14 +2,14 @@
 
 use crate::format::file_meta::FileMeta;
 
-/// The part of a file that is in one range, as ranges were when the job began, or in one table that
-/// has no ranges.
+/// The part of a file that belongs to one range, as the ranges were when the job began. In a table
+/// without ranges, the part belongs to the whole table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// The first and the last user key.
     pub(crate) low: Box<[u8]>,
     pub(crate) high: Box<[u8]>,
-    /// About how many bytes of the file the part takes. The parts add up to the whole file.
+    /// The approximate size of the part in bytes. The sizes of all parts add up to the file's size.
     pub(crate) bytes: u64,
 }
 

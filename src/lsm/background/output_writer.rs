@@ -40,7 +40,8 @@ pub(crate) struct Cut {
     pub(crate) boundary_bytes: u64,
 }
 
-/// The start keys of ranges, ascending. Keys are compared with them in one pass in ascending order.
+/// The start keys of ranges, ascending. The writer compares each written key with them in one
+/// ascending pass.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     starts: Vec<Box<[u8]>>,
@@ -78,7 +79,7 @@ pub(crate) struct OutputWriter<'e> {
     handed_over: bool,
 }
 
-/// A function that returns whether a source older than the entries may hold the key.
+/// A function that returns whether a source older than the written entries may hold the key.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
 /// Decides which entries of a sorted sequence to keep.
@@ -86,10 +87,10 @@ pub(crate) struct Retention<'e> {
     horizon: Horizon,
     /// Dropped tables whose rows no reader can see any more.
     dead: Vec<TableId>,
-    /// Returns whether a source older than the entries may hold a key.
+    /// Returns whether a source older than the written entries may hold a key.
     older: Box<MayHold<'e>>,
     spent: Option<Spent>,
-    /// The result reflects all range tombstones up to this Seq.
+    /// All range tombstones up to this Seq are applied to the kept entries.
     tombstones_applied: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
@@ -97,8 +98,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Creates the rules for one job. Entries in `span` that `range_tombstones` hide from all
-    /// readers are left out, too. The caller must have read `range_tombstones` after `horizon`.
+    /// Creates the retention rules for one job. Entries in `span` that `range_tombstones` hide from
+    /// all readers are left out, too. The caller must have read `range_tombstones` after `horizon`.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -135,7 +136,7 @@ impl<'e> Retention<'e> {
             return false;
         }
         // If all readers see the tombstone and no older source can hold its key, it hides only
-        // versions that this job leaves out, too. So leave it out.
+        // versions that this job leaves out, too. So leave out the tombstone.
         let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
         !is_spent
     }
@@ -365,9 +366,9 @@ impl Drop for OutputWriter<'_> {
 }
 
 impl Maintenance {
-    /// Returns the rules for a job that starts now. They drop entries that no reader can see,
-    /// including those of dropped tables, and entries of `span` hidden by range tombstones. `older`
-    /// returns whether an older source may hold a key.
+    /// Returns the retention rules for a job that starts now. The rules drop entries that no reader
+    /// can see, including those of dropped tables, and entries of `span` hidden by range
+    /// tombstones. `older` returns whether an older source may hold a key.
     pub(super) fn retention<'e>(
         &self,
         span: &Span,

@@ -17,7 +17,7 @@ use crate::format::names::{FileNumber, RangeId};
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// The files and ranges that jobs avoid, each with the time until which they do.
+/// The files and ranges that jobs avoid, each with the time of the next attempt.
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,

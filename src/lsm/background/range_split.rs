@@ -2,7 +2,8 @@
 //! [`Maintenance::divide_one`] lists the steps.
 //!
 //! Invariants
-//! * No byte of a table file moves: the new ranges reference the old files, clipped.
+//! * No byte of a table file moves. The new ranges reference the old files, and each reference is
+//!   limited to a key span (its *clip*).
 //! * A range begins at a possible key of an entity or at the start of a partition.
 //!
 //! `ranges::decide` decides when and where to split. `flush_placement` handles flushes that began
@@ -23,8 +24,8 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// The maximum number of index entries examined per file. This finds the key below which a given
-/// fraction of a range's bytes is, with an error of at most 1 %.
+/// The maximum number of index entries examined per file. This number suffices to estimate how many
+/// of a range's bytes are below a key, with an error of at most 1 %.
 const PLACES_MAX: usize = 4096;
 /// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
 /// split. So the merged range must grow fourfold before it is split again.
@@ -155,8 +156,8 @@ impl Maintenance {
     }
 
     /// Splits a range at `key`, which becomes the first key of the upper part. Returns false if the
-    /// split was declined: the range no longer exists, a job has claimed it, or `key` is no
-    /// boundary inside it.
+    /// split was declined: the range no longer exists, a job has claimed it, or `key` is not a
+    /// possible boundary inside the range.
     ///
     /// # Errors
     /// Errors of reading indexes and writing the manifest.
@@ -176,17 +177,18 @@ impl Maintenance {
         Ok(self.try_merge(left, right)? == Attempt::Done)
     }
 
-    /// Finds the key that splits `range` into about equal parts. It is the start of a partition
-    /// unless a partition is too large for that, and otherwise the key of a row. Returns `None` if
-    /// no such key exists.
+    /// Finds a key that splits `range` into two parts of about equal size. The key is the start of
+    /// a partition if this divides the range well enough, otherwise the key of a row. Returns
+    /// `None` if no such key exists.
     pub(crate) fn split_key_by_size(&self, range: &FileRange) -> Result<Option<Box<[u8]>>> {
         let mut places: Vec<(Box<[u8]>, u64)> = Vec::new();
         for (_, reference) in range.references() {
             let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
-            // The index gives the bytes only of blocks between two boundaries. Count the blocks
-            // after the last boundary as one part of average size. Distribute the reference's other
-            // bytes in proportion to the blocks.
+            // `places` returns the bytes of the blocks before each boundary, but not of those after
+            // the last boundary. Assume that the blocks after the last boundary have the average
+            // size of the others. Distribute the other bytes of the reference in proportion to the
+            // returned bytes.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
             let parts = found.len() as u64;
             let inside = share(reference.bytes, parts, parts + 1);
@@ -208,9 +210,9 @@ impl Maintenance {
         }
     }
 
-    /// Returns a boundary that separates keys below `key` from the next key that `range` holds.
-    /// `key` may be truncated. The boundary is the start of the next key's partition if `key` is
-    /// not above it, otherwise the next key.
+    /// Returns a boundary between the keys below `key` and the next key that `range` holds. `key`
+    /// may be truncated. The boundary is the start of the next key's partition if `key` is at or
+    /// below that start, otherwise the next key itself.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
@@ -286,8 +288,8 @@ impl Maintenance {
         let (Some(a), Some(b)) = (version.ranges.get(left), version.ranges.get(right)) else {
             return Ok(Attempt::Declined);
         };
-        // Files that both ranges reference, with both clips, if the file has no key between the
-        // clips.
+        // The files that both ranges reference and that have no key between the two clips. Each
+        // file is listed with both clips.
         let mut empty: Vec<(FileNumber, Span, Span)> = Vec::new();
         for (_, reference) in a.references() {
             let number = reference.file.meta.number;
@@ -334,8 +336,8 @@ impl Maintenance {
     }
 }
 
-/// True if `range` may be split at `key`: it is a possible key of an entity of its table, or a
-/// partition begins there.
+/// True if `range` may be split at `key`: `key` is a valid entity key of the range's table, or the
+/// start of a partition.
 fn is_boundary(range: &FileRange, key: &[u8]) -> bool {
     let is_key = key.len() > TABLE_ID_BYTES
         && decode_user_key(key).is_ok_and(|(table, pk, rk)| {

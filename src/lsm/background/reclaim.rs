@@ -26,16 +26,16 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
-/// The maximum total bytes of the range tombstones that one edit removes. It keeps the edit below
-/// the size limit of a record.
+/// The maximum total bytes of the range tombstones that one edit removes. This limit keeps the edit
+/// below the maximum size of a record.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
-    /// Reclaims the space of drops as far as possible. Returns false if there was nothing to
-    /// reclaim.
+    /// Reclaims the space of dropped tables and deleted spans as far as possible. Returns false if
+    /// there was nothing to reclaim.
     ///
     /// 1. Remove the ranges of tables that no reader can read any more, with their references.
-    /// 2. Remove references that are completely hidden by a range tombstone that all readers see.
+    /// 2. Remove references whose entries are all hidden by a range tombstone that all readers see.
     /// 3. Remove range tombstones that a newer one covers, or that hide nothing in any log,
     ///    memtable or file.
     ///
@@ -115,12 +115,13 @@ impl Maintenance {
         Ok((entries, bytes))
     }
 
-    /// Calls `remove`, which deletes the rows of `span`, and then frees as much of their space as
-    /// no reader needs. Returns the number of bytes freed, and the error that ended the merges
+    /// Calls `remove`, which deletes the rows of `span`, and then frees the part of their space
+    /// that no reader needs. Returns the number of bytes freed, and the error that ended the merges
     /// early, if any. The rows are deleted even if the merges fail.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
-    /// 2. Merge the ranges that overlap the span, and those that share a file with it.
+    /// 2. Merge the ranges that overlap the span, and the ranges that share a file with one of
+    ///    these.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
@@ -182,7 +183,7 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     for table in dead {
         let whole = whole_table(*table);
         for range in version.ranges_in(&whole) {
-            // If a job has claimed this range, its install will be declined.
+            // If a job has claimed this range, the job's result will not be installed.
             edit.remove_ranges.push(range.id);
             let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
             edit.remove_references.extend(references);
@@ -215,9 +216,9 @@ fn remove_under_range_tombstones(
     }
 }
 
-/// Truncates `range_tombstones` to what one edit may hold; the next edit removes the rest. Removes
-/// old ones first: an old one may be removable only because a newer one covers it, so the newer one
-/// must remain until then.
+/// Shortens `range_tombstones`, the list of range tombstones to remove, to the length that one edit
+/// may hold. The next edit removes the others. The list keeps the oldest: an old range tombstone
+/// may be removable only because a newer one covers it, so the newer one must be removed later.
 fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
     let fits = |range_tombstone: &&&RangeTombstone| {
@@ -228,8 +229,8 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     range_tombstones.truncate(range_tombstones.iter().take_while(fits).count());
 }
 
-/// Returns the items of `range_tombstones` that the manifest contains. An equal one is returned at
-/// most as often as the manifest contains it.
+/// Returns the items of `range_tombstones` that the manifest contains. If several are equal, at
+/// most as many of them are returned as the manifest contains.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
     let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {

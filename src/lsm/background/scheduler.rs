@@ -3,7 +3,7 @@
 //!
 //! | lane | steps |
 //! | --- | --- |
-//! | log | lead polled commits; prepare the next log; allocate; sync weak commits; expire rows |
+//! | log | lead commit groups of async callers; prepare the next log; preallocate log space; sync weak commits; expire rows |
 //! | flush | flush the oldest frozen memtable; reclaim drops; remove unheld files; sort memtables |
 //! | compact | freeze the memtable for readers; split or merge ranges, or else run one job |
 //!
@@ -26,7 +26,7 @@ use crate::lsm::write::retry::Unblock;
 
 /// The delay before a failed step is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The most entries processed by one sorting step.
+/// The maximum number of entries processed by one sorting step.
 const SORT_ENTRIES: usize = 64 << 10;
 /// How often compaction checks for jobs that become due with time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ impl Worker for Maintenance {
 impl Maintenance {
     /// Starts background work. The compaction lane always starts, because jobs may have become due
     /// with time. After a clean close (`is_closed`), the log lane starts only with the first write
-    /// or time to live. The flush lane starts early only if drops or frozen memtables exist.
+    /// or time to live. The flush lane then starts only if dropped tables, range tombstones or
+    /// frozen memtables exist.
     pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
@@ -171,8 +172,8 @@ impl Maintenance {
         }
     }
 
-    /// Freezes the active memtable if searching extra files has cost readers as much as a merge
-    /// costs. The merge then includes the memtable's data.
+    /// Freezes the active memtable if searching several files for one key has cost readers as much
+    /// as a merge costs. The merge then includes the memtable's data.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();

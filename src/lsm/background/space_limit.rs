@@ -1,6 +1,6 @@
 //! Enforces the limit on disk use: frees space for a write, and decides which merges may begin. A
-//! merge begins only if it fits together with a flush of all data in memory. A merge that can be
-//! cut is picked so that it needs at most half of the reserved space (`admission`).
+//! merge begins only if there is space for its output and for a flush of all data in memory. A
+//! merge whose inputs can be cut at a key needs at most half of the reserved space (`admission`).
 //!
 //! Invariants
 //! * A write that would fit is not refused because of files that only readers hold, or of merge
@@ -33,8 +33,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// the limit is reached only if other writers take the freed space every time.
 const EVICT_TIMES: usize = 64;
 
-/// A write waits in pauses until the dropped files are released, about one second in total. The
-/// pauses grow from `PAUSE_MIN` to `PAUSE_MAX`.
+/// A write checks repeatedly, for about one second in total, whether the dropped files are
+/// released. The pauses between the checks grow from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSES: usize = 28;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -268,8 +268,8 @@ mod tests {
         let waiting = || engine.reader().view.load().frozen().len();
         assert_eq!(waiting(), most);
         engine.writer().space_limit.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
-        // The oldest frozen memtable is flushed and the active one stays. To freeze it would mean
-        // waiting for this very flush.
+        // The oldest frozen memtable is flushed and the active one stays. Freezing the active one
+        // first would wait for this flush.
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);
         assert!(!engine.reader().view.load().active().memtable.is_empty());

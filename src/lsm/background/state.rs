@@ -30,8 +30,8 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) flushing: Mutex<()>,
     /// Caches the urgency of each range's next job.
     pub(in crate::lsm) ranking: Mutex<Ranking>,
-    /// Files that a compression at rest has written since opening. They are not compressed again,
-    /// even if they are as large as before.
+    /// Files written since opening by compression at rest, the compression of ranges without recent
+    /// writes. They are not compressed again, even if they are as large as before.
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
@@ -52,7 +52,7 @@ pub(crate) struct MaintenanceState {
     rested: Condvar,
 }
 
-/// Permission to change files. A close waits until all of these guards are dropped.
+/// A guard: permission to change files. A close waits until all guards of this type are dropped.
 pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 
 /// A guard that exists while a flush needs the disk. Compaction pauses during this time.
@@ -102,7 +102,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: u64,
     pub(crate) flush_bytes: u64,
     /// `compactions` counts merges, which may run several jobs together; `jobs` counts jobs, one
-    /// for each range. Neither includes joins.
+    /// for each range. Neither includes joins, which add files to a run without rewriting them.
     pub(crate) compactions: u64,
     pub(crate) jobs: u64,
     pub(crate) joins: u64,
@@ -265,7 +265,8 @@ impl MaintenanceState {
         self.state.lock().compact_error = error;
     }
 
-    /// Returns the error because of which compaction fails or avoids a range, if any.
+    /// Returns the error with which compaction fails, or because of which it avoids a range, if
+    /// any.
     pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
         let failed = self.state.lock().compact_error.clone();
         failed.or_else(|| self.quarantine.lock().errors().next().cloned())

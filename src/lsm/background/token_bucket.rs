@@ -2,8 +2,8 @@
 //! caller passes the time, so the module reads no clock.
 //!
 //! Invariants
-//! * Over any period at most the rate times the period, plus one full bucket, is admitted. Only
-//!   bytes that are never delayed (flushes) may exceed this.
+//! * Over any period, the admitted bytes are at most the rate times the period plus one full
+//!   bucket. Only bytes that are never delayed (flushes) may exceed this.
 //! * The bucket holds only what a short time ([`BURST`]) fills, so that the burst after a long
 //!   pause does not slow down commits.
 
@@ -16,8 +16,8 @@ const BURST: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
-    /// The time at which the rate will have paid for all bytes taken so far. Before it, the bucket
-    /// is in debt.
+    /// The time at which the tokens for all bytes taken so far will have accrued. Until then, the
+    /// bucket is in debt.
     paid_until: Duration,
 }
 
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(pace.take(25 * MIB, at(1_000)), Duration::ZERO);
         assert_eq!(pace.take(10 * MIB, at(1_000)), at(100));
         assert_eq!(pace.take(10 * MIB, at(1_100)), at(100));
-        // A long pause fills the bucket only once.
+        // However long the pause, the bucket fills only to its capacity.
         assert_eq!(pace.take(35 * MIB, at(60_000)), at(100));
     }
 

@@ -1,6 +1,7 @@
-//! Expires rows. Each table with a time to live has a range tombstone, whose bound follows *lived
-//! time*, a clock that ignores wrong wall clocks (`ttl_clock`). A row with a Timestamp in the
-//! future expires if *marks* (records of the last Seq at a lived time) prove its age.
+//! Expires rows. Each table with a time to live has a range tombstone that hides all rows with a
+//! Seq below a bound. The bound follows *lived time*, a clock that ignores wrong wall clocks
+//! (`ttl_clock`). A row with a Timestamp in the future expires if *marks* (records of the last Seq
+//! at a lived time) prove its age.
 //!
 //! Invariants
 //! * No row expires early. Lived time follows the monotonic clock and is never ahead of the Seqs.
@@ -35,15 +36,15 @@ const STEPS: u64 = 64;
 const STEP_MIN: u64 = TICKS_PER_SECOND;
 /// The clock is persisted at least once in this period, a quarter of `JUMP_MAX`. After a crash up
 /// to this much time is missing from the persisted clock. The next opening accepts a jump of at
-/// most one day, so the database may stay closed for this much less than a day.
+/// most one day. So after a crash the database may stay closed for at most one day minus this
+/// period.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 /// A close that has nothing else to write does not persist the clock if the persisted one lags by
 /// less than this.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 impl Maintenance {
-    /// Sets the time to live of the rows in the table behind `gate`; with `None` they do not
-    /// expire.
+    /// Sets the time to live of the rows in the table of `gate`; with `None` they do not expire.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
         let mut state = self.ttl.0.lock();
         match ttl.map(ticks_in) {
@@ -117,7 +118,8 @@ impl Maintenance {
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
         // While Seqs are unreliable, the next opening cannot find out from them how long this
-        // session lasted. So persist the clock as soon as half of the session is not yet persisted.
+        // session lasted. So persist the clock as soon as the persisted clock lags by half of the
+        // session's duration.
         let up = ticks_in(self.ttl.0.lock().clock.up);
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
@@ -182,8 +184,8 @@ impl Maintenance {
             // The bound must not exceed the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // A bound that marks prove advances only when the next mark is old enough. So commit
-            // even the smallest progress.
+            // A bound that is derived from marks advances only when the next mark is old enough. So
+            // commit such a bound even if it advances by one tick.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
                 // If the table has no row that old, the commit would hide nothing.
@@ -199,13 +201,13 @@ impl Maintenance {
     }
 }
 
-/// Returns by about how many ticks the range tombstone of a table with the time to live `ttl` may
-/// lag.
+/// Returns approximately how many ticks the range tombstone of a table with the time to live `ttl`
+/// may lag.
 fn step_of(ttl: u64) -> u64 {
     (ttl / STEPS).max(STEP_MIN)
 }
 
-/// True if the table may hold an entry below `below` that is not hidden already.
+/// True if the table may hold an entry with a Seq below `below` that is not hidden already.
 fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let whole = whole_table(table);
     let hidden = |seq_max: Seq| view.range_tombstones.covers(&whole, seq_max, Seq(u64::MAX));

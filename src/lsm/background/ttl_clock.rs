@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! * Lived time never decreases, unless the options trust jumps of the wall clock.
-//! * It exceeds the time that has really passed only by accepted jumps of at most one day each.
+//! * Lived time exceeds the time that has really passed only by accepted jumps of at most one day
+//!   each.
 //! * If the wall clock matches several eras, the era that moves lived time least is used. An era is
 //!   no longer used after its wall clock went backwards.
 //! * The lived time stored in an era never exceeds lived time when the era was last used.
@@ -16,7 +17,7 @@ use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
-/// The longest jump of the wall clock that is believed.
+/// The longest jump of the wall clock that lived time follows.
 pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 /// A mark is dropped if the marks before and after it are so close to each other that their
 /// distance is below their age divided by this.
@@ -147,8 +148,9 @@ impl LivedClock {
             let lived = lived_at(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
-        // A clock that restarts at each power-on is behind the Seqs that it gave before, so it
-        // proves nothing. Seqs far in the future came from another clock and are ignored.
+        // A clock that restarts at each power-on is behind the Seqs that were derived from it
+        // earlier. It may match an era, but that proves nothing. Seqs far in the future came from
+        // another clock and are ignored.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
         goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
@@ -200,8 +202,8 @@ impl LivedClock {
         near.min_by_key(|(at, lived)| (*lived, *at))
     }
 
-    /// True if lived time may jump by `by` ticks. All jumps together may be ahead of the time
-    /// passed by at most one day.
+    /// True if lived time may jump forward by `by` ticks. The sum of all forward jumps since
+    /// opening, minus the time that passed after them, may be at most one day.
     fn may_advance(&mut self, by: u64) -> bool {
         if !self.is_sure || by <= NOTHING {
             return true;
@@ -214,8 +216,8 @@ impl LivedClock {
         may
     }
 
-    /// Adds a doubt for the commits since lived time `met`, when the clock was last in an era that
-    /// has now moved lived time forward. These commits may have been made just now.
+    /// Adds a doubt for the commits since lived time `met`. At `met`, the clock was last in the era
+    /// that has now moved lived time forward. The commits since then may have been made just now.
     fn doubt_since(&mut self, met: u64, last: Seq) {
         let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
         if last > since {
@@ -250,8 +252,8 @@ impl LivedClock {
         &self.time
     }
 
-    /// Adds a mark: every commit up to `published` has been made by now. Adds none if the Seq
-    /// itself shows this, or if one was added in the last `patience` ticks.
+    /// Adds a mark, which records that every commit up to `published` has been made by now. Adds no
+    /// mark if the Seq itself shows this, or if a mark was added in the last `patience` ticks.
     pub(super) fn mark(&mut self, published: Seq, patience: u64) {
         let (now, marks) = (self.time.now, &mut self.time.marks);
         let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
@@ -271,7 +273,8 @@ impl LivedClock {
         }
     }
 
-    /// Returns a Seq. All commits with lower Seqs had certainly been made by lived time `lived`.
+    /// Returns a bound in Seqs. All commits below the bound had certainly been made by lived time
+    /// `lived`.
     pub(super) fn given_by(&self, lived: u64) -> u64 {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
@@ -290,7 +293,7 @@ impl LivedClock {
     }
 }
 
-/// Converts `wall` to lived time by `era`.
+/// Converts `wall`, a time of the wall clock, to lived time according to `era`.
 fn lived_at(era: &Era, wall: u64) -> u64 {
     era.lived.saturating_add(wall).saturating_sub(era.wall)
 }
@@ -368,7 +371,7 @@ mod tests {
         assert_eq!(clock.look(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
         assert!(!clock.time().was_wrong());
         assert_eq!(clock.look(300 * DAY, HOUR, false), 100 * DAY + 7 + DAY / 24);
-        // Once the clock is right again, it is believed.
+        // Once the clock is right again, lived time follows it.
         assert_eq!(clock.look(101 * DAY, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, true), 7);
@@ -543,7 +546,8 @@ mod tests {
         }
     }
 
-    /// The clock jumps back and forth by less than a day each time; only one jump is believed.
+    /// The clock jumps back and forth by less than a day each time. Lived time follows only one
+    /// jump.
     #[test]
     fn trap_56_jumps_forth_and_back_do_not_add_up() {
         let right = 400 * YEAR;

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 use super::ttl_clock::{LivedClock, Shown};
 use crate::lsm::write::batch::Gate;
 
-/// The tables with a time to live, and the clock of their expiry.
+/// The tables with a time to live, and the clock that measures the age of their rows.
 pub(crate) struct Ttl(pub(super) Mutex<TtlState>);
 
 pub(super) struct TtlState {

@@ -4,7 +4,7 @@
 //! Invariants
 //! * The retained logs are the newest part of the history, without a gap: when a log is removed, so
 //!   are all older ones.
-//! * The manifest names each retained log. Its file is deleted only after an edit that removes the
+//! * The manifest names each retained log. A log is deleted only after the edit that removes its
 //!   name is durable.
 //!
 //! `change_log` reads the logs; `options` sets how much is retained.
@@ -24,7 +24,7 @@ use crate::lsm::read::log_files::LogFiles;
 impl Maintenance {
     /// Returns the part of a flush's edit that decides which logs are retained for the change feed.
     /// Candidates are the logs retained so far, and `logs`, which recovery no longer needs. All
-    /// commits in them are at or below `flushed`.
+    /// commits in these logs are at or below `flushed`.
     pub(in crate::lsm) fn history(
         &self,
         version: &Version,

@@ -1,5 +1,6 @@
 //! Reads non-overlapping files one after the other, as one source of a merge. Skips blocks and
-//! files that a filter does not need (`query` evaluates the filter on zones).
+//! files that a filter does not need (`query` evaluates the filter on *zones*, the least and
+//! greatest values in each block).
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;
@@ -277,7 +278,8 @@ impl ConcatIter {
         self.zones = None;
     }
 
-    /// True if the current entry is inside the current file's clip.
+    /// True if the current entry is inside the clip of the current file (the key span for which the
+    /// file is used).
     fn is_inside(&self) -> bool {
         let Some(iter) = self.iter.as_ref().filter(|iter| iter.valid()) else { return false };
         self.clip_high().is_none_or(|high| iter.key() < high)
@@ -288,8 +290,8 @@ impl ConcatIter {
     }
 
     /// Skips files without a matching row. Does so only if no older source is left: then an entry
-    /// of a skipped file could hide only entries of this source. These are skipped with it, because
-    /// all versions of a key are in one file.
+    /// of a skipped file could hide only entries of the same source. Those are in the same file,
+    /// because a source has all versions of a key in one file, so they are skipped too.
     fn skip_files(
         &mut self,
         env: &Env,

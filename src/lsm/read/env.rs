@@ -22,8 +22,8 @@ use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
 /// The shared environment of an open database.
 pub(crate) struct Env {
-    /// The file system. `meter` counts its use, and counts table files that are written directly
-    /// through `fs` as imported.
+    /// The file system, whose use `meter` counts. Table files written directly through `fs` are
+    /// counted as imports.
     pub(crate) fs: Arc<dyn Fs>,
     /// The same file system for reading table files. Closes idle files to limit the number of open
     /// handles.

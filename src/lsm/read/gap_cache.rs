@@ -16,12 +16,12 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// The most gaps of a database. The least recently used gap is evicted.
+/// The maximum number of gaps in a database. The least recently used gap is evicted.
 const GAPS_MAX: usize = 64;
-/// The most pending offers; further offers are dropped.
+/// The maximum number of pending offers; further offers are dropped.
 const OFFERS_MAX: usize = 8;
-/// The most entries with a Seq above an offer's that are examined. If there are more, the offer is
-/// dropped.
+/// The maximum number of entries newer than an offer that are examined to turn the offer into a
+/// gap. If there are more, the offer is dropped.
 const NEWER_MAX: usize = 256;
 /// The longest key, in bytes, that is used as a bound of a gap.
 const KEY_BYTES_MAX: usize = 1024;
@@ -35,8 +35,8 @@ const OFFER: u64 = 1 << 32;
 /// 2. The next commit or read caches the offered gap under the commit lock. It cuts out every key
 ///    that was put above the gap's Seq. These puts are among the newest entries of the active
 ///    memtable. If too many entries would have to be examined, the offer is dropped.
-/// 3. A put cuts its key out of the gap that contains it. This happens under the commit lock, so
-///    before the put is published.
+/// 3. A put cuts its key out of the gap that contains it. This happens under the commit lock, and
+///    therefore before the put is published.
 /// 4. An import of files removes all gaps, also under the commit lock (`ingest`). Nothing else
 ///    makes a row visible.
 #[derive(Default)]

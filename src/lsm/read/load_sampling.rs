@@ -29,15 +29,15 @@ const SLOTS: usize = 16;
 /// The target rate of samples for each counter. A sample costs about 0.5 µs, so sampling uses less
 /// than a thousandth of a processor.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
-/// The largest mean number of operations between two samples. The limit ensures that a slow load
-/// after a fast one is noticed soon.
+/// The largest mean number of operations between two samples. The limit ensures that a low load
+/// after a high one is noticed soon.
 const GAP_MAX: f64 = 1_024.0;
-/// The most ranges whose load is kept. If there are more, ranges without recent operations are
-/// dropped.
+/// The maximum number of ranges whose load is kept. If there are more, ranges without recent
+/// operations are dropped.
 const TRACKED_MAX: usize = 4_096;
 
-/// The cost of extra files is ignored only up to this many reads per second, at which searching a
-/// few extra files costs less than a thousandth of a processor.
+/// The cost of extra files (see [`Readers`]) is ignored only up to this many reads per second. At
+/// this rate, searching a few extra files costs less than a thousandth of a processor.
 const READS_FEW: f64 = 1_000.0;
 /// The cost of extra files is ignored only if there are also at least this many writes for each
 /// read.
@@ -47,8 +47,8 @@ const WRITES_EACH: f64 = 8.0;
 ///
 /// Each operation decrements a counter. The operation that exhausts it is the sample: it represents
 /// all operations since the previous sample, and only it pays for finding the range. The counter is
-/// then reset so that about [`SAMPLES_PER_SECOND`] samples are taken. Therefore each operation of a
-/// slow load is a sample, and a fast load has almost no overhead.
+/// then reset so that about [`SAMPLES_PER_SECOND`] samples are taken. Therefore each operation is a
+/// sample under a low load, and sampling costs almost nothing under a high load.
 pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
     /// The mask that maps the hash of a thread's stack address to the thread's counter.
@@ -106,7 +106,8 @@ struct Froze {
     memtable: Option<u64>,
 }
 
-/// The last reset of a counter: the value set, the mean of such values, and the time.
+/// The last reset of a counter: the random value to which it was set, the mean of the random
+/// distribution, and the time.
 #[derive(Clone, Copy)]
 struct Gap {
     set: u32,
@@ -166,8 +167,8 @@ impl LoadSampling {
         self.sampled.lock().ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
     }
 
-    /// Deducts `ops` operations from this thread's counter. Returns `Some` if one of them is the
-    /// sample.
+    /// Deducts `ops` operations from this thread's counter. Returns `Some` if one of them is to be
+    /// sampled.
     #[inline]
     pub(in crate::lsm) fn take(&self, ops: u32) -> Option<Due> {
         if !self.is_on.load(Ordering::Relaxed) {
@@ -407,10 +408,10 @@ impl LoadSampling {
         }
     }
 
-    /// Chooses a range to split: the one with the highest load among those whose load has lasted
-    /// and can be divided. Returns the range and the split key, and treats the range as split by
-    /// load from now on. Returns `None` if there is no such range, or if ranges were examined
-    /// recently.
+    /// Chooses a range to split: of the ranges whose load has lasted long enough and can be divided
+    /// by a key, the one with the highest load. Returns the range and the split key, and treats the
+    /// range as split by load from now on. Returns `None` if there is no such range, or if ranges
+    /// were examined recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
         version: &Version,
@@ -470,7 +471,8 @@ impl Sampled {
         let counted = f64::from(gap.set) + f64::from(due.over);
         let seconds = now - gap.at;
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
-        // A burst at most doubles the mean distance, so that a slow phase after it is not missed.
+        // Each reset at most doubles the mean distance between samples, so that a phase of low load
+        // after a burst is not missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
         debug_assert!(gap.mean >= 1.0, "at least one access per sample");
         // Use a random distance. With a fixed one, samples of a program that cycles through its

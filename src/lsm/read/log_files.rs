@@ -50,7 +50,7 @@ impl LogFiles<'_> {
     }
 
     /// Returns the log that follows `log`. If two files name `log` as their predecessor, only one
-    /// of them is in the manifest; the other was left by a crash.
+    /// of the two is in the manifest; a crash has left the other one.
     pub(in crate::lsm) fn successor(
         &self,
         log: LogMeta,

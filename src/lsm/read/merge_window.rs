@@ -1,7 +1,8 @@
 //! Reads a merge in *windows*: all entries below some key (the *limit*) are sorted together.
 //!
 //! Invariants
-//! * a window has all remaining entries below its limit, so all versions of each of its keys;
+//! * a window has all remaining entries below its limit, and therefore all versions of each key in
+//!   the window;
 //! * a file contributes entries of its current block only. The last entry of a block is never in a
 //!   window, because versions of its key may continue in the next block;
 //! * entries with equal heads (the bytes after the common prefix of all keys, at most eight) are
@@ -95,8 +96,8 @@ impl Merge {
         Ok(entries)
     }
 
-    /// Computes the limit of the window. Returns false if no key bounds the window; then the limit
-    /// is the greatest key of all sources, which is included.
+    /// Computes the limit of the window. Returns false if no source has a key above the window. The
+    /// limit is then the greatest key of all sources, and the window includes this key.
     fn find_limit(&self, window: &mut Window) -> Result<bool> {
         let Window { limit, key, ahead, .. } = window;
         let mut least = |key: &[u8], has_limit: &mut bool| {

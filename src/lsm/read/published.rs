@@ -1,6 +1,7 @@
 //! The Seq up to which commits are visible.
 //!
-//! Invariant: it never decreases. The leader of a commit group stores it, under the commit lock.
+//! Invariant: the published Seq never decreases. The leader of a commit group stores it, under the
+//! commit lock.
 //!
 //! Not here: the conditions for publishing a commit (`group_commit`).
 

@@ -4,8 +4,8 @@
 //! Invariants
 //! * a range tombstone hides the entries of its span that have a Seq below its `below`, from
 //!   readers at its `from` or later. Earlier readers still see them;
-//! * a range tombstone is in the view before its commit is published, and is removed by an edit
-//!   after which it hides nothing;
+//! * a range tombstone is in the view before its commit is published, and is removed only by an
+//!   edit after which no entry is left for it to hide;
 //! * a read uses a view that contains every range tombstone up to the read's Seq, see
 //!   `Reader::pin_read`.
 
@@ -18,8 +18,8 @@ use crate::model::Seq;
 
 use super::snapshot::Horizon;
 
-/// The most bytes of range tombstones in one log. A flush writes them to the manifest in one edit,
-/// which has space for four times as much.
+/// The maximum total size in bytes of the range tombstones in one log. A flush writes them to the
+/// manifest in one edit, which can hold four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 /// The range tombstones of a view. Immutable. A point read does a binary search, or nothing if

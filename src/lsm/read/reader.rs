@@ -108,7 +108,7 @@ impl Reader {
         ReadView::of(&self.env, Arc::clone(&view), at, is_newest)
     }
 
-    /// Returns the current view. Its files are not removed while it is held.
+    /// Returns the current view. The files of the view are not removed while the view is held.
     pub(crate) fn pin(&self) -> Arc<View> {
         self.view.load_full()
     }

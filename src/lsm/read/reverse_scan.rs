@@ -42,7 +42,7 @@ enum Source {
 
 /// Non-overlapping files, read from the last to the first.
 struct Files {
-    /// Ascending files, of which the last is being read.
+    /// The files not read completely yet, in ascending key order. The last one is being read.
     files: Chain<Arc<FileEntry>>,
     iter: Option<SstIter>,
 }

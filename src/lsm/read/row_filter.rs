@@ -33,7 +33,7 @@ pub(crate) struct VisibleRun<'a> {
     decided: &'a [u8],
 }
 
-/// A condition on rows. An error ends the scan.
+/// A condition on rows. If a method returns an error, the scan ends.
 pub(crate) trait RowFilter {
     /// Appends the slots of the visible matching rows of `run`, ascending.
     fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()>;
@@ -117,7 +117,7 @@ impl<'a> VisibleRun<'a> {
         let before = self.decided.strip_prefix(self.run.prefix());
         let mut decided = before.map(|key| (key, Seq(u64::MAX)));
         self.run.visit(|slot, entry| {
-            // Within a key Seqs descend, so a higher Seq means another key.
+            // The versions of a key have descending Seqs, so a higher Seq means another key.
             let is_decided = |(key, seq)| seq > entry.seq && is_same(key, entry.suffix);
             if entry.seq > self.at || decided.is_some_and(is_decided) {
                 return Ok(());
@@ -132,7 +132,7 @@ impl<'a> VisibleRun<'a> {
     }
 
     /// As [`visit`](Self::visit), but includes rows that a newer version in the run hides. Excludes
-    /// rows newer than the read.
+    /// rows newer than the reader's Seq.
     #[inline]
     pub(crate) fn visit_puts(
         &self,
@@ -158,7 +158,8 @@ impl<'a> VisibleRun<'a> {
     }
 }
 
-/// Compares the last bytes first, because adjacent keys usually differ there.
+/// True if the keys are equal. Compares the last bytes first, because adjacent keys usually differ
+/// there.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b

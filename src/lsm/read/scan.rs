@@ -39,7 +39,8 @@ pub(crate) struct ReadView {
 pub(crate) struct Scan {
     merge: Merge,
     at: Seq,
-    /// The floors of range tombstones in the span; `None` if there are none.
+    /// The floors of the span; `None` if there are none. A floor is the Seq below which range
+    /// tombstones hide all entries of a key.
     floors: Option<Floors>,
     /// The last decided key: its visible version, if any, was found, and its older versions are
     /// skipped.
@@ -68,7 +69,7 @@ struct Batch {
     found: Vec<u16>,
     /// How many slots of `found` were returned.
     handed: usize,
-    /// The slot after the run.
+    /// The slot after the last slot of the run.
     end: usize,
 }
 
@@ -92,8 +93,8 @@ const RUN_MIN: usize = 16;
 /// Limits how many entries are read one by one between two attempts to open a batch: at most
 /// 2^`MISSES_MAX` - 1.
 const MISSES_MAX: u32 = 6;
-/// If more than one in this many entries of a sifted window may match, the next windows are not
-/// sifted.
+/// If more than 1/`SIFT_SHARE` of the entries of a sifted window may match, the next windows are
+/// not sifted.
 const SIFT_SHARE: u64 = 8;
 /// If at most this many rows are expected, no batch is opened for them.
 const FEW_ROWS: usize = 8;
@@ -139,7 +140,7 @@ impl ReadView {
         Ok(Scan::new(merge, self.at, self.view.range_tombstones.floors_in(whole, self.at), head))
     }
 
-    /// Creates a read view at `at`. `is_newest` must be true if `at` is the published Seq.
+    /// Creates a read view at `at`. `is_newest` may be true only if `at` is the published Seq.
     pub(in crate::lsm) fn of(env: &Arc<Env>, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let memtables = view.memtables.iter().map(|slot| &*slot.memtable);
         let pinned = Pinned::new(memtables, view.range_tombstones.newest, at, is_newest);
@@ -457,8 +458,8 @@ impl Scan {
         Ok(false)
     }
 
-    /// Opens a run: evaluates the filter on the entries from the current one on, if many of them
-    /// are in one block and no other source has entries between them.
+    /// Opens a run: if many entries from the current one on are in one block, and no other source
+    /// has entries between them, evaluates the filter on all of them.
     fn open_run(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let is_alone = self.merge.is_alone();
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };

@@ -203,8 +203,8 @@ impl View {
     }
 }
 
-/// Returns the reader of a file that may hold `key`. Returns `None` if the file cannot be opened
-/// but does not hold the key.
+/// Returns the reader of a file that may hold `key`. Returns `None` if the file cannot be opened,
+/// but its key bounds show that it does not hold `key`.
 #[inline]
 fn open_for<'a>(env: &Env, file: &'a FileReference, key: &[u8]) -> Result<Option<&'a Arc<Sst>>> {
     match env.open_sst(&file.file) {

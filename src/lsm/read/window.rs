@@ -16,8 +16,8 @@ use crate::sst::BlockRun;
 #[derive(Default)]
 pub(super) struct Window {
     pub(super) lanes: Vec<Lane>,
-    /// The items in order. With a sieve they are the rows that may match, otherwise all entries
-    /// that the reader may see.
+    /// The items in order. If a filter was evaluated before sorting (a *sieve*), they are the rows
+    /// that may match, otherwise all entries that the reader may see.
     pub(super) items: Vec<Item>,
     /// The positions of entries in their blocks.
     pub(super) places: Vec<EntryPlace>,
@@ -28,7 +28,7 @@ pub(super) struct Window {
     /// The length of the prefix shared by all keys.
     pub(super) shared: usize,
     pub(super) limit: Vec<u8>,
-    /// About how many entries of each source the next window may have.
+    /// The approximate maximum number of entries that the next window takes from each source.
     pub(super) ahead: usize,
     /// Buffers for reuse.
     pub(super) ends: Vec<usize>,
@@ -69,9 +69,9 @@ pub(super) struct Item {
     pub(super) at: u32,
 }
 
-/// How many entries of a source the first window may have, and the maximum for later ones.
+/// The value of `Window::ahead` for the first window, and its maximum for later windows.
 pub(super) const AHEAD: (usize, usize) = (64, 256);
-/// The least number of entries of a source that a window may have, even if few rows are expected.
+/// The minimum of `Window::ahead`, even if few rows are expected.
 pub(super) const AHEAD_MIN: usize = 4;
 /// Groups of up to this many entries with equal heads are sorted by comparing keys.
 pub(super) const GROUP_SMALL: usize = 8;

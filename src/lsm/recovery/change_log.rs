@@ -26,7 +26,7 @@ use super::wal_tail::{LogTail, More, TailRecord};
 use crate::lsm::Env;
 use crate::lsm::read::log_files::LogFiles;
 
-/// The number of retries while the writer removes files that are about to be read.
+/// The maximum number of retries if the writer removes files before they are read.
 const TRIES: usize = 64;
 /// Limits of one read: the number of records, and their payload in bytes. The last record may
 /// exceed the limit in bytes.
@@ -35,10 +35,11 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// A reader of the change log.
 ///
-/// To begin, it follows the logs from the newest backwards. Each log names its predecessor, and its
-/// first record contains the last Seq before it. Reading begins at the first log found whose first
-/// record is at or below the requested Seq; without such a log, changes are lost. `wal_tail` reads
-/// on from that log. The manifest lists the imports, which are returned between the commits.
+/// To begin, the reader follows the logs from the newest backwards. Each log names its predecessor,
+/// and its first record contains the last Seq before it. Reading begins at the first log found
+/// whose first record is at or below the requested Seq; without such a log, changes are lost.
+/// `wal_tail` reads on from that log. The manifest lists the imports, which are returned between
+/// the commits.
 #[derive(Clone)]
 pub(crate) struct ChangeLog {
     fs: Arc<dyn Fs>,

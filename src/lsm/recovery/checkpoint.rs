@@ -3,7 +3,7 @@
 //! Invariants
 //! * A copy holds a prefix of the commits, across all tables. If an import is newer than a commit
 //!   that is still in memory, the files do not form a prefix, and the image is taken again.
-//! * The copy shares only table files with the database. They never change.
+//! * The copy shares only table files with the database. Table files never change.
 //! * Each copy gets an incarnation of its own, because a Seq identifies a state only within one
 //!   incarnation.
 //!

@@ -1,6 +1,6 @@
-//! Reads a database that another process may write. It changes nothing on disk, takes no lock, and
-//! shows nothing that a crash of the writer or a power cut could revoke. [`LogFollower`] describes
-//! the steps.
+//! Reads a database that another process may write. The reader (*follower*) changes nothing on
+//! disk, takes no lock, and shows nothing that a crash of the writer or a power cut could revoke.
+//! [`LogFollower`] describes the steps.
 //!
 //! Invariants
 //! * Each refresh builds an engine with a fixed view. Commits above the view's Seq may be in the
@@ -33,7 +33,7 @@ use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::Slot;
 use crate::lsm::{Engine, Env};
 
-/// The number of retries while the writer removes files that are about to be read.
+/// The maximum number of retries if the writer removes files before they are read.
 const TRIES: usize = 64;
 
 /// A reader that follows the database of another process.
@@ -45,9 +45,9 @@ const TRIES: usize = 64;
 /// 3. Build an engine for this moment. It shares files, memtables and shapes with the engine of the
 ///    next refresh.
 ///
-/// A writer removes a file only after an edit that no longer names it. So if a named file is
-/// missing, the manifest is read again, and an error is returned only if the manifest has not
-/// changed.
+/// A writer deletes a file only after an edit that removes the file's name from the manifest. So if
+/// a named file is missing, the manifest is read again, and an error is returned only if the
+/// manifest has not changed.
 pub(crate) struct LogFollower {
     dir: PathBuf,
     options: Options,
@@ -160,7 +160,7 @@ impl LogFollower {
         let flushed = version.flushed_seq;
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
-        // Files lack older versions of rows, so no Seq below the flushed one can be shown.
+        // Table files lack older versions of rows, so no state below the flushed Seq can be shown.
         Ok(self.logs.last.max(version.settled_seq(self.logs.tail.position())))
     }
 

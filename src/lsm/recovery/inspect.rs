@@ -53,7 +53,7 @@ impl<'e> Inspector<'e> {
                 let worst = facts.problems.first().cloned().map(Error::damage);
                 worst.iter().for_each(|error| file.record_damage(error));
             }
-            // A disk that cannot read the file is treated like damage.
+            // An error of the disk while reading the file is treated like damage.
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) => {
                 file.record_damage(error);
             }

@@ -50,7 +50,8 @@ use crate::lsm::write::log_queue::{LastSeqs, LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
-/// The most logs whose commits share a memtable. Short sessions leave many small logs.
+/// The maximum number of logs whose commits are replayed into one memtable. Short sessions leave
+/// many small logs.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
@@ -66,7 +67,7 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 ///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
 /// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
 ///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
-///    close only the clean-close edit needs this, and it is deferred to the first edit.
+///    close only the clean-close edit must be made durable, and this is deferred to the first edit.
 /// 6. Remove orphans, unless the manifest may have lost edits. Begin a new log that states where
 ///    the last one ended, and start background work. After a clean close the new log is deferred to
 ///    the first commit, so a read-only session writes nothing.
@@ -144,7 +145,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     fs.create_dir_all(dir).doing("create", dir)
 }
 
-/// Adds the findings of opening the manifest to `recovered`. Returns the manifest and the names of
+/// Adds the results of opening the manifest to `recovered`. Returns the manifest and the names of
 /// the files in its directory.
 ///
 /// # Errors
@@ -265,8 +266,8 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
 }
 
 /// Removes orphans among `names`: files of this database that the manifest does not name, left by
-/// failed jobs and crashes. Returns their number. A directory with such a name stays, with a
-/// warning.
+/// failed jobs and crashes. Returns their number. A directory with the name of an orphan is not
+/// removed; this adds a warning to `warnings`.
 fn remove_orphans(
     env: &Env,
     manifest: &mut Manifest,
@@ -371,7 +372,8 @@ pub(super) fn assemble(
     Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
 }
 
-/// Begins a new log unless the last one `is_closed`, and assembles the engine.
+/// Begins a new log, unless the database was closed cleanly (`is_closed`), and assembles the
+/// engine.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,

@@ -70,8 +70,8 @@ struct Replay<'a> {
     readers: Vec<LogReader>,
 }
 
-/// The most logs kept open from the read of their first record to their replay. After a clean close
-/// only one log exists.
+/// The maximum number of logs that stay open after the read of their first record until their
+/// replay. After a clean close only one log exists.
 const READERS_MAX: usize = 8;
 
 /// Replays all logs of `manifest`. `names` lists the files in its directory.
@@ -154,9 +154,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Checks that the manifest is at least as long as the first record of each log in the
-    /// directory states. This includes logs that a truncated manifest no longer names and that
-    /// would look like orphans.
+    /// Checks the length of the manifest: the first record of each log in the directory states a
+    /// minimum length. Logs that a truncated manifest no longer names, and that look like orphans,
+    /// are read too.
     fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
         let version = Arc::clone(self.manifest.version());
         let is_kept = |number| version.kept_logs.iter().any(|kept| kept.log.number == number);
@@ -343,9 +343,9 @@ impl Replay<'_> {
             lens.push((reader, len));
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {
-            // This log may be complete if no bad record ends it, or if a later log was closed
-            // cleanly. Then the damage is in the successor's first record, which would state where
-            // this log ends.
+            // If this log does not end in a bad record, or if a later log was closed cleanly, this
+            // log may be complete. In that case the damaged record is the first record of the next
+            // log, which should state where this log ends.
             let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);
             let suspect = later.first().filter(|_| may_be_whole && successor_is_silent);
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
@@ -369,7 +369,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Checks a last log that has no records. Such a log is damaged if it was closed cleanly.
+    /// Checks the last log if it has no records. Such a log is damaged if it was closed cleanly.
     fn check_empty(&self, log: &LogMeta) -> Result<()> {
         match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {

@@ -24,8 +24,8 @@ use crate::mutants::mutant;
 /// The shapes of the current log, and buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
-    /// The shapes by number. A log has few, and each row looks one up: a tree of one node is faster
-    /// than a hash table.
+    /// The shapes by number. A log has few shapes, so a lookup in a tree of one node is faster than
+    /// in a hash table. Each row requires a lookup.
     shapes: BTreeMap<u32, Interned>,
     /// Buffers for the current key and the current row.
     key: Vec<u8>,

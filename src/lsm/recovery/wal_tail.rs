@@ -30,7 +30,7 @@ pub(crate) struct LogTail {
     len: Position,
 }
 
-/// A record, either durable or held back until it is.
+/// A record that is durable, or that is held back until it is durable.
 #[derive(Clone)]
 pub(crate) struct TailRecord {
     pub(crate) log: LogMeta,

@@ -1,10 +1,10 @@
 //! Admits writes only while disk use is below its limit.
 //!
 //! Invariants
-//! * all files of the directory together use at most the limit L, unless the manifest outgrows the
-//!   margin M: `fs::metered` refuses every other write beyond L;
-//! * an admitted write is not refused later: logs may grow for it up to L, while their
-//!   preallocation stops earlier.
+//! * all files of the directory together use at most the limit L, because `fs::metered` refuses
+//!   writes beyond L. Only the manifest may exceed L, if it outgrows the margin M;
+//! * an admitted write is not refused later: its log may grow up to L, while the preallocation of
+//!   logs stops earlier.
 //!
 //! Not here: counting files (`fs::metered`), freeing space and merges near the limit
 //! (`space_limit`).
@@ -24,14 +24,15 @@ use super::retry::Unblock;
 use crate::lsm::Reader;
 use crate::lsm::read::view::View;
 
-/// The most full files of a range's run that a job reads, approximately. A file that is cut by the
-/// boundary between two jobs is read by both; with this many files, such files are a small share of
-/// the work. A job of this size takes less than a second on a slow disk.
+/// The approximate maximum number of full files of a range's run that one job reads. A file across
+/// the boundary between two jobs is read by both jobs; with this many files for each job, such
+/// files are a small share of the work. A job of this size takes less than a second on a slow disk.
 pub(in crate::lsm) const JOB_RUN_FILES: u64 = 4;
 /// The bytes kept for manifests: twice the step in which a manifest reserves space, because both
 /// the old and the new manifest exist during a roll-over.
 const MANIFEST_BYTES: u64 = 128 << 10;
-/// The most logs that exist at a time: the active one, the next one, and those of frozen memtables.
+/// The maximum number of logs that exist at a time: the active one, the next one, and those of
+/// frozen memtables.
 const LOGS: u64 = 8;
 /// Shares of the limit: the smallest margin is 1/64, the reserve is between 1/8 and 1/4.
 const MARGIN_PART: u64 = 64;
@@ -40,9 +41,11 @@ const RESERVE_PART_MAX: u64 = 4;
 /// The size of a table file with hardly any rows, in bytes.
 const TABLE_BYTES: u64 = 4 << 10;
 /// The bytes admitted for each operation that merges properties into a row, in addition to these
-/// properties. With them few operations need a second admission once the current row is known.
+/// properties. They stand for the row's other properties, so that few operations need a second
+/// admission once the current row is known.
 const MERGED_BYTES: u64 = 1 << 10;
-/// Catalog rows up to this size (gates, retention) are admitted like deletions.
+/// Catalog rows up to this size, such as gates (blocks of writes to a key range), are admitted like
+/// deletions.
 const CATALOG_BYTES: u64 = 4 << 10;
 
 /// Counts disk use and admits writes below the limit.
@@ -150,8 +153,8 @@ impl SpaceLimit {
         self.meter.limit(MeterLimits { tables, logs, logs_ahead: self.for_rows() });
     }
 
-    /// Returns how many bytes merges may read, and therefore write, at a time. The result is at
-    /// least `least`; whether a merge of that size fits is decided by [`plan`](Self::plan).
+    /// Returns the maximum number of bytes that one merge may read, and therefore write. The result
+    /// is at least `least`; whether a merge of that size fits is decided by [`plan`](Self::plan).
     pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
         let left = self.left_beside(self.taken(view), *self.planned.lock());
         left.min(self.reserve / 2).max(least)
@@ -343,9 +346,9 @@ pub(crate) fn least_limit(options: &Options) -> u64 {
     // written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
-    // Kept logs use part of the space for rows. That space is at least three quarters of the limit
-    // less the margin, so a limit raised by one and a half times the bytes of the logs makes up for
-    // them.
+    // Logs retained for the change feed use part of the space for rows, which is at least 3/4 of
+    // the limit, minus the margin. So raising the limit by 1.5 times the bytes of these logs makes
+    // up for them.
     let kept = options.keep_changes_bytes.unwrap_or(0);
     let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
     // Use the least margin. The margin is larger, namely 1/64 of the limit, only for limits far
@@ -363,9 +366,9 @@ fn metered(name: &str) -> Metered {
     }
 }
 
-/// Estimates the bytes that `batch` takes, and returns whether it writes rows. A batch without rows
-/// deletes, or changes a few bytes of the catalog. Returns `None` if the batch removes whole files
-/// or changes nothing on disk.
+/// Estimates the bytes that `batch` takes, and returns whether it writes rows. A batch that writes
+/// no rows only deletes rows, or changes a few bytes of the catalog. Returns `None` if the batch
+/// removes whole files or changes nothing on disk.
 fn demand(batch: &Batch<'_>) -> Option<(u64, bool)> {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);

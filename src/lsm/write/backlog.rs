@@ -37,8 +37,8 @@ struct State {
     stalls: [u64; 2],
 }
 
-/// Shorter delays are added up until they reach this length, because any pause takes about this
-/// long.
+/// Shorter delays are added up until they reach this length, because even the shortest pause of a
+/// thread takes about this long.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const MIB: f64 = (1 << 20) as f64;
 
@@ -140,7 +140,7 @@ fn time_of(mib: Duration, bytes: usize) -> Option<Duration> {
     (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
 }
 
-/// Moves `mib` halfway to the time per MiB that `bytes` took.
+/// Moves the average `mib` halfway to the time per MiB that the last `bytes` bytes took.
 fn average(mib: &mut Duration, bytes: u64, time: Duration) {
     let now = time.mul_f64(MIB / (bytes as f64).max(MIB / 64.0));
     let before = if mib.is_zero() { now } else { *mib };

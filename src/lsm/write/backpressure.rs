@@ -3,24 +3,24 @@
 //!
 //! Invariants
 //! * Without a backlog there is no delay. A range's files delay only writes to that range.
-//! * Memory delays all writers, only when it is nearly exhausted, and only to the pace of flushes,
-//!   because a longer delay would not free memory sooner.
+//! * When memory is nearly exhausted, all writers are delayed, but not longer than the pace of
+//!   flushes requires, because a longer delay would not free memory sooner.
 //! * Delays grow continuously with the backlog, from zero to [`DELAY_MAX`].
 //!
 //! Not here: waiting (`delay`), counting (`backlog`).
 
 use std::time::Duration;
 
-/// The longest delay of a write by its ranges or by memory. It slows a single writer of 32 KiB
-/// writes to about 2 MB/s, the pace of a slow disk. Even four such delays in a row take less than
-/// 50 ms.
+/// The maximum delay of a write, whether its ranges or the use of memory cause the delay. It slows
+/// a single writer of 32 KiB writes to about 2 MB/s, the pace of a slow disk. Even four such delays
+/// in a row take less than 50 ms.
 pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
 /// With up to this many overlapping files, writes are not delayed, because compaction is idle or
 /// about to start.
 pub(in crate::lsm) const SOURCES_FREE: usize = 8;
 /// The number of overlapping files that a range with few readers may have in addition to
-/// [`SOURCES_FREE`]. Its merges start only when some key has the maximum number of files, and
-/// flushes add more during a merge.
+/// [`SOURCES_FREE`]. Merges of such a range start only when the number of files that overlap at
+/// some key reaches its limit, and flushes add more files during a merge.
 pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
 /// With this many overlapping files, writes to the range are delayed by [`DELAY_MAX`]: reads cost
 /// three times the normal amount.

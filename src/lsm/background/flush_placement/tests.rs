@@ -118,8 +118,8 @@ fn trap_20_a_flush_is_placed_in_ranges_split_or_merged_meanwhile() {
             "r3 9 300 [\\x00\\x00\\x00\\x01c\\x00r, \\x00\\x00\\x00\\x01d\\x00r\\x00)",
         ],
     );
-    // Two ranges were merged during the flush. In the first case their parts are in one file, in
-    // the second case each part is a file.
+    // Two ranges were merged during the flush. In the first case the parts of both ranges are in
+    // one file, in the second case in two files.
     check(
         &version(&[&a]),
         &[file(9, &[(&a, &b, 300), (&c, &d, 600)])],
