@@ -9,8 +9,8 @@ use crate::fs::{DiskFs, Fs};
 /// A manifest shorter than this is not replaced by a new one, because reading it is cheap.
 pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 
-/// The log buffer is written to the file when it has this size. Writing more at once would not be
-/// cheaper per byte.
+/// The log buffer is written to the log file when it has this size. Writing more at once would not
+/// be cheaper per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
 /// Where a commit is stored when it is acknowledged, and so which failures it survives.
@@ -54,8 +54,8 @@ pub enum Codec {
     Zstd,
 }
 
-/// The cost of a merge, compared with what readers pay without it: looking up one row in one more
-/// file costs 1.
+/// The cost of a merge, in the unit of the cost that it saves readers: looking up one row in one
+/// additional file costs 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergePrice {
     /// The fixed cost of a merge, whatever its size.
@@ -353,12 +353,12 @@ setters! {
     /// zero.
     ///
     /// Two kinds of commits are synced in the background: those weaker than [`Durability::Sync`],
-    /// and tickets of `commit_async` that no thread waits for. The background sync runs when the
-    /// oldest of them has waited for this delay, but at least one second, or when enough bytes have
-    /// accumulated. A power cut may lose the commits since the last sync. A call that waits for its
-    /// own commit waits up to this delay for other commits to join. With [`Background::Manual`] it
-    /// syncs immediately. Any sync includes all commits that wait. Changes of tables, spans or
-    /// gates never wait.
+    /// and commits of `commit_async` whose ticket no thread waits for. The background sync runs
+    /// when the oldest of them has waited for this delay, but at least one second, or when enough
+    /// bytes have accumulated. A power cut may lose the commits since the last sync. A call that
+    /// waits for its own commit waits up to this delay for other commits to join. With
+    /// [`Background::Manual`] it syncs immediately. Any sync includes all commits that wait.
+    /// Changes of tables, spans or gates never wait.
     ///
     /// After a power cut new Timestamps may be ahead of the clock by up to this delay plus five
     /// seconds.
@@ -476,11 +476,11 @@ setters! {
     /// refused write starts the background work that frees space.
     ///
     /// Logs retained for the change feed ([`keep_changes`](Self::keep_changes)) count towards the
-    /// limit. They are deleted only when they exceed the limit given there, never to make space
-    /// for rows, so that limit must fit into this one. Logs retained by age alone
-    /// ([`keep_changes_for`](Self::keep_changes_for)) take at most a quarter of this limit. Deleted
-    /// files that readers still use count, too. Checkpoints and backups do not, even if they are
-    /// hard links.
+    /// limit. They are deleted only when they exceed the limit of `keep_changes`, never to make
+    /// space for rows, so the limit on disk use must leave space for them. Logs retained by age
+    /// alone ([`keep_changes_for`](Self::keep_changes_for)) take at most a quarter of this limit.
+    /// Deleted files that readers still use count, too. Checkpoints and backups do not, even if
+    /// they are hard links.
     ///
     /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping
     /// whole tables or ranges. Opening reads the length of each file. Default: no limit.
@@ -518,7 +518,7 @@ setters! {
     /// first drops whole table files of these tables until it fits and a 32nd of the limit is free.
     /// Of all files of the named tables, the one whose newest row is the oldest is dropped first.
     /// The drop takes time in proportion to the number of these files, not of their rows, and one
-    /// synced commit. The age of a row is that of its Timestamp. Within a table, rows in the
+    /// synced commit. The age of a row is counted from its Timestamp. Within a table, rows in the
     /// remaining files are deleted, too, if they are older than the newest dropped row. Other
     /// tables lose nothing. Readers, the change feed and other processes see the rows as expired,
     /// and the rows never reappear. `stats` counts `oldest_files_dropped` and
@@ -583,8 +583,8 @@ setters! {
     seed(seed: u64): seed = Some(seed);
 }
 
-/// Returns half of the number of processors, at most two. The number is cached, because finding it
-/// reads several system files.
+/// Returns half of the number of processors, at most two. The result is cached, because finding the
+/// number of processors reads several system files.
 fn default_compaction_threads() -> usize {
     static THREADS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *THREADS.get_or_init(|| {

@@ -1,6 +1,6 @@
-//! Finds files that a version names and the directory lacks. A file is removed only after the edit
-//! that no longer names it is durable, so a missing file may prove that the manifest has lost an
-//! edit. See FORMAT.md §torn.
+//! Finds files that a version names but that are missing in the directory. A file is removed only
+//! after the edit that no longer names it is durable, so a missing file may prove that the manifest
+//! has lost an edit. See FORMAT.md §torn.
 //!
 //! Not here: damage that a durable offset proves (`store`).
 

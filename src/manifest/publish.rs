@@ -16,7 +16,7 @@ use crate::log::LogFile;
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// True if `dir` holds a database. If it holds none, its only database files are those of an
+/// True if `dir` holds a database. Otherwise, any database files in it are left over from an
 /// interrupted creation. Changes nothing.
 ///
 /// # Errors

@@ -1,11 +1,10 @@
 //! Reads the manifest of a damaged database, and decides whether it is complete.
 //!
-//! It is complete if CURRENT names it, its records verify up to an end that no durable offset
-//! exceeds, no log states a greater length of it, and no missing file shows that it lost an edit.
-//! Without a readable CURRENT, a manifest that is the only one in the directory is complete under
-//! the other conditions. The readable part of an incomplete manifest describes an earlier state.
-//! Files that it does not name may then belong to the database, except those that a readable edit
-//! removed.
+//! A manifest is complete if CURRENT names it, if neither a durable offset nor a log states that it
+//! is longer than its valid records, and if no missing file shows that it lost an edit. If CURRENT
+//! is unreadable, the manifest must be the only one in the directory instead. The readable part of
+//! an incomplete manifest describes an earlier state. Files that this part does not name may belong
+//! to the database, except those that a readable edit removed.
 //!
 //! Writes nothing.
 
@@ -125,7 +124,7 @@ struct Prefix {
     version: Version,
     /// The table files that these records remove.
     removed: BTreeSet<FileNumber>,
-    /// Where these records end, or the problem at that place.
+    /// Where these records end, or the problem at that offset.
     end: Result<Position, String>,
 }
 

@@ -1,4 +1,4 @@
-//! The manifest: a record file of version edits, and the only place where versions change.
+//! Reads and writes the manifest, a record file of version edits. Versions change only here.
 //!
 //! Invariants
 //! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is
@@ -36,7 +36,8 @@ use super::version::Version;
 const NUMBERS_RESERVED: u64 = 64;
 /// Space is allocated in multiples of this many bytes.
 const ALLOCATE_BYTES: u64 = 64 << 10;
-/// A manifest is rolled over when it is this many times as long as its snapshot.
+/// A manifest is rolled over (replaced by a new file that begins with a snapshot) when it is this
+/// many times as long as a snapshot.
 const ROLL_FACTOR: u64 = 4;
 
 /// How a manifest is opened.
@@ -108,7 +109,7 @@ pub(crate) struct Opened {
     /// The torn tail that was ignored, if any.
     pub(crate) torn: Option<Torn>,
     /// The error if the file is shorter than its durable length. If the caller accepts such a file,
-    /// the next edit begins a new one.
+    /// the next edit begins a new manifest file.
     pub(crate) short: Option<Error>,
     /// The names of the files in the directory.
     pub(crate) names: Vec<String>,
@@ -208,7 +209,7 @@ impl Manifest {
         let doubt = missing::compare(&path, &version, reader.position(), bad, &names)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
-            // Both tails forbid appends before `confirm`.
+            // With either of these tails, nothing can be appended before `confirm`.
             tail: if torn.is_none() && short.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
@@ -307,9 +308,9 @@ impl Manifest {
         self.meter = Some(Arc::clone(meter));
     }
 
-    /// Returns the clean close if its edit was the last record at opening. A record after that edit
-    /// may exist only in the page cache, where other processes may have read it, so that record
-    /// must be made durable first.
+    /// Returns the clean close if its edit was the last record at opening. Otherwise a later record
+    /// may exist only in the page cache, where other processes may have read it, so opening must
+    /// make it durable.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
         self.version.clean_close.filter(|_| self.ends_closed)
     }
@@ -366,7 +367,7 @@ impl Manifest {
         Err(Error::corrupt(&path, 16, "current", problem))
     }
 
-    /// Checks that the manifest reaches `position`, up to which a log states it to be durable.
+    /// Checks that the manifest extends to `position`. A log states that it is durable up to there.
     ///
     /// # Errors
     /// `Corruption` if the manifest ends before `position`.
@@ -395,9 +396,9 @@ impl Manifest {
     }
 
     /// As [`append_behind`](Self::append_behind), followed by an empty edit that states that the
-    /// first edit is durable. Other readers then accept the first edit immediately. Space for both
-    /// edits is allocated before either is written. If writing the second edit fails nevertheless,
-    /// the first is durable and writing has ended.
+    /// first edit is durable. Readers in other processes then accept the first edit immediately.
+    /// Space for both edits is allocated before either is written. If writing the second edit fails
+    /// nevertheless, the first is durable and writing has ended.
     ///
     /// # Errors
     /// As for [`append`](Self::append) of the first edit.
@@ -522,7 +523,7 @@ impl Manifest {
     /// Checks that edits are accepted.
     ///
     /// # Errors
-    /// The error that ended writing; `Unsupported` if this opener may only read.
+    /// The error that ended writing; `Unsupported` if the manifest may only be read.
     pub(crate) fn usable(&self) -> Result<()> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
@@ -688,7 +689,8 @@ fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     Ok((version, last, ends_closed))
 }
 
-/// Classifies the end of the manifest: torn tail, corruption, or clean (`None`).
+/// Examines the bytes after the last valid record. Returns a torn tail, `None` if the end is clean,
+/// or the error if a durable record is damaged.
 fn classify_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
     let at = reader.position();
     let why = reader.stop_text();

@@ -135,8 +135,9 @@ impl ManifestTail {
         let mut end = apply_all(&mut reader, &mut version, &current)?;
         let mut stopped = None;
         while let Some(error) = self.missing(&mut reader, &version, &current)? {
-            // The record may have been incomplete when it was read, and be complete now. An edit
-            // that `apply_all` held back is read again.
+            // The writer may have completed the record since it was read, so read it again,
+            // together with an edit that `apply_all` held back. If the second attempt stops at the
+            // same record, report the error.
             let at = reader.position().offset;
             if stopped == Some(at) {
                 return Err(error);

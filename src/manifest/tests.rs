@@ -17,7 +17,7 @@ use crate::model::Seq;
 use crate::rng::Rng;
 
 const DIR: &str = "db";
-/// The bytes that a new manifest allocates.
+/// The space that is allocated for a new manifest, in bytes.
 const ALLOCATED: u64 = 64 << 10;
 
 fn identity() -> Identity {

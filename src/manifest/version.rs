@@ -1,5 +1,5 @@
-//! A version: the set of live files with their ranges, logs and range tombstones. A shared version
-//! never changes.
+//! Defines a version: the set of live files with their ranges, logs and range tombstones. A shared
+//! version never changes.
 //!
 //! Invariants, ensured by [`Version::apply`]
 //! * each range keeps the invariants that `ranges` states;
@@ -51,7 +51,7 @@ pub(crate) struct FileEntry {
 pub(crate) struct Version {
     /// The identity of the database; `None` only before the first edit.
     pub(crate) identity: Option<Arc<Identity>>,
-    /// The reserved bound: numbers from here on were never assigned.
+    /// The bound of the reserved file numbers. Numbers from this one on were never assigned.
     pub(crate) numbers_below: FileNumber,
     /// The logs to replay, oldest first.
     pub(crate) logs: Vec<LogMeta>,
@@ -72,7 +72,7 @@ pub(crate) struct Version {
     pub(crate) clock: LivedTime,
     /// Logs that only the change feed reads, oldest first.
     pub(crate) kept_logs: Vec<KeptLog>,
-    /// Imports of rows as files, kept as long as the logs that follow them.
+    /// Imports of rows as table files. An import is kept as long as the logs that follow it.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
     /// The lengths of logs, and of the manifest itself, that records have stated since the last
@@ -249,7 +249,7 @@ impl Version {
         self.ranges.ranges_in(span)
     }
 
-    /// Returns the references that may hold `user_key`, newest first.
+    /// Returns the references to files that may hold `user_key`, newest first.
     #[inline]
     pub(crate) fn sources<'a>(
         &'a self,
@@ -317,8 +317,8 @@ impl Version {
         self.account = edit.account.or(self.account);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
-            // The close states where the records end, and releases the space after them. So the
-            // stated lengths, which include this space, no longer hold.
+            // The clean close states where the records end, and the allocated space after them is
+            // released. So the lengths stated earlier, which include this space, no longer hold.
             self.durable_lens.clear();
         }
         self.durable_lens.extend(edit.durable_lens.iter().copied());
@@ -397,8 +397,8 @@ impl Version {
         if let Some(last) = edits.last_mut() {
             last.clean_close = self.clean_close;
             last.account = self.account;
-            // State the lengths in the edit of the clean close. Applying that edit would clear
-            // lengths stated by an earlier one.
+            // State the lengths in the same edit as the clean close, because applying a clean close
+            // clears the lengths that earlier edits stated.
             let lens =
                 self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
             last.durable_lens = lens.map(|(number, len)| (*number, *len)).collect();

@@ -303,8 +303,8 @@ impl<'a> Node<'a> {
             let history = node.history()?;
             let jump = history.jump.near(node);
             debug_assert!(jump.seq() < node.seq(), "a jump leads to an older version");
-            // Jumping to a version at or before `at` might skip the newest such version, so make a
-            // single step instead.
+            // Jumping to a version at or before `at` might skip a newer version that is also at or
+            // before `at`, so make a single step instead.
             node = if jump.seq() > at { jump } else { history.older.near(node) };
         }
         Some(node)
@@ -357,8 +357,8 @@ impl Handle {
 }
 
 impl History {
-    /// Creates the history of a node whose previous version is `older`. If the last two jumps have
-    /// equal length, they are combined into one of twice that length.
+    /// Creates the history of a node whose previous version is `older`. If the last two jumps span
+    /// equally many versions, the new jump spans both. Otherwise it leads to `older`.
     fn after(older: Node<'_>) -> History {
         let depth_of = |node: Node<'_>| node.history().map_or(0, |h| h.depth);
         let handle = older.handle();

@@ -1,6 +1,7 @@
 //! Iterates over a memtable in order, by merging its sorted runs.
 //!
-//! Invariant: the live cursors form a binary heap with the least (user key, newest first) on top.
+//! Invariant: the live cursors form a binary heap. On top is the cursor with the smallest user key
+//! and, among equal keys, the newest entry.
 //!
 //! Rows are opaque bytes here; `lsm::read::merge` chooses the versions that a reader sees.
 
@@ -15,8 +16,8 @@ use crate::model::Seq;
 /// Iterates over the entries that were present when it was created, by ascending user key and then
 /// descending Seq.
 ///
-/// It has no position before [`MemtableIter::seek`]. All methods but `seek`, `seek_version` and
-/// `valid` require that it is valid.
+/// It has no position before [`MemtableIter::seek`]. All methods but `valid` and those that seek
+/// require that it is valid.
 pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     cursors: Vec<Cursor>,

@@ -1,13 +1,13 @@
-//! The sorted write buffer: entries of commits that are not in a file yet, published or not. A hash
-//! table serves point reads, because every conditional write reads first. A background step, or the
-//! first scan that needs it, sorts entries into runs.
+//! Implements the memtable, which holds the entries of commits that are not in a table file yet,
+//! published or not. A hash table serves point reads, because every conditional write reads first.
+//! A background step, or the first scan that needs it, sorts entries into runs.
 //!
 //! Invariants
 //! * Seqs never decrease, and a user key has at most one entry per Seq;
 //! * an entry is never changed or removed, and its bytes do not move until the memtable is dropped;
 //! * a read finds every entry inserted before it, and maybe later ones, which it filters by Seq.
 //!
-//! Locks: an insert takes the arena's lock, a new iterator the order's, and a point read none.
+//! Locks: `Arena` for an insert, `Order` for creating an iterator. A point read takes no lock.
 
 mod arena;
 mod iter;

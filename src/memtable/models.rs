@@ -1,5 +1,5 @@
-//! Loom models of publication. They check what readers find, under all interleavings of the
-//! threads.
+//! Loom models of the publication of inserted entries. They check which entries concurrent readers
+//! find, under all interleavings of the threads.
 //!
 //! Loom also checks the nodes: access to an incomplete node fails the model. Both the writer and
 //! the reader are spawned threads, because loom preempts the main thread less thoroughly.
@@ -90,7 +90,8 @@ fn loom_points_while_the_table_doubles() {
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
-/// While a second version of a key is inserted, readers at a Seq below it still find the first.
+/// While a second version of a key is inserted, readers at a Seq below it still find the first
+/// version.
 #[test]
 fn loom_point_reads_while_a_second_version_is_inserted() {
     let write: fn(&Shared) =

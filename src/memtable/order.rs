@@ -1,8 +1,9 @@
 //! Keeps a memtable in order as sorted runs of its nodes, which scans and background steps create.
-//! The *head* of an item is the eight bytes of its key after the common prefix of the run's keys.
-//! It decides most comparisons without access to a node. A group of items with equal heads is
-//! sorted like a run of its own, with its own prefix and heads. `state` is locked while the tail
-//! (the nodes in no run) is sorted or runs are replaced, but not while large runs are merged.
+//! The *head* of an item (an entry of a run) is the eight bytes of its key after the common prefix
+//! of the run's keys. Heads decide most comparisons without access to a node. A group of items with
+//! equal heads is sorted like a run of its own, with its own prefix and heads. `state` is locked
+//! while the tail (the nodes in no run) is sorted or runs are replaced, but not while large runs
+//! are merged.
 //!
 //! Invariants
 //! * a node is in at most one run of the current list; nodes in no run are newer than `sorted`;
@@ -17,18 +18,19 @@ use crate::format::key::head as key_head;
 use crate::model::Seq;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// The most runs that a scan merges.
+/// The maximum number of runs that a scan merges.
 pub(super) const RUNS_MAX: usize = 16;
-/// The least length of a tail that a background step sorts. This many nodes are sorted within the
-/// second-level cache.
+/// The minimum number of nodes that a background step sorts into a new run. Sorting this many nodes
+/// accesses no more memory than the second-level cache holds.
 pub(super) const TAIL_LEN: usize = 4096;
-/// The most items in a run that a scan creates by merging. Longer merges are left to background
-/// steps.
+/// The maximum number of items in a run that a scan creates by merging. Longer merges are left to
+/// background steps.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
 /// A scan merges its new run with another if both together have at most this many items, because
 /// copying them costs less than iterating over one more run.
 const SCAN_MERGE_ALL: usize = 512;
-/// Groups of up to this length are sorted and merged by comparing whole keys.
+/// Groups (items with equal heads) of up to this length are sorted and merged by comparing whole
+/// keys.
 const GROUP_SMALL: usize = 8;
 
 /// An iteration prefetches this many items ahead: a step takes about 10 ns, a memory access about
@@ -38,7 +40,7 @@ const AHEAD: usize = 12;
 /// A sorted run.
 pub(super) struct Run {
     items: Box<[Item]>,
-    /// The length of the common prefix of all its keys.
+    /// The length of the common prefix of all keys of the run.
     skip: usize,
     resident: Arc<AtomicUsize>,
 }
@@ -338,8 +340,8 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     {
         items.reverse();
     }
-    // The heads are not set yet, so whole keys are compared. For unordered keys this ends after a
-    // few comparisons.
+    // The heads are not set yet, so whole keys are compared. For unordered keys this check ends
+    // after a few comparisons.
     if items.is_sorted_by(|a, b| compare(arena, a, b).is_lt()) {
         let shared = common_prefix(arena, std::iter::once(&*items));
         set_heads(arena, items, shared);
@@ -376,7 +378,8 @@ fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
 enum Tails {
     /// All keys are equal.
     Same,
-    /// Some key ends after the prefix. A head cannot distinguish the end from a zero byte.
+    /// Some key equals the prefix. Heads cannot order the group, because they do not distinguish
+    /// the end of a key from a zero byte.
     OneEnds,
     /// All keys continue, but not all with the same bytes.
     GoOn,

@@ -15,14 +15,14 @@ use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
 /// The number of lines of the smallest table: 4 KiB.
 const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
-/// The maximum number of tables, each twice as large as the one before. A larger one would not fit
-/// into memory.
+/// The maximum number of tables. Each is twice as large as the previous one, so a further table
+/// would not fit into memory.
 const TABLES_MAX: usize = usize::BITS as usize - 12;
 /// A table is full at this average number of keys per line. Beyond it, overflows cost more than the
 /// saved memory is worth.
 const LOAD_MAX: usize = 4;
 /// The number of lines moved by each insert. Moving a line costs cache misses, so each insert moves
-/// only a few. This is still enough: all lines are moved long before the new table is full, too.
+/// only a few. Two are enough, because all lines are moved long before the new table is full, too.
 const MOVE_LINES: usize = 2;
 /// A flag in `Line::fill`, set when a key was stored in a later line because this one was full, and
 /// never cleared. The lower bits of `fill` are the number of used slots.
@@ -98,8 +98,8 @@ impl Table {
         lines[hash as usize & (lines.len() - 1)].prefetch();
     }
 
-    /// Stores the result of `make` as the newest node of `key`. `make` receives the previous one.
-    /// For writers only.
+    /// Stores the result of `make` as the newest node of `key`. `make` receives the previous newest
+    /// node. For writers only.
     #[inline]
     pub(super) fn put<'a>(
         &self,

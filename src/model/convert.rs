@@ -1,4 +1,4 @@
-//! Conversions between Rust's types and EDM values.
+//! Converts between Rust types and EDM values, the typed values of properties.
 
 use std::borrow::Cow;
 
@@ -21,9 +21,9 @@ pub trait FromValue<'a>: Sized {
         None
     }
 
-    /// Converts a value in the body of a row. May return `None` although
-    /// [`from_value`](Self::from_value) would convert the value, if the type is not exactly the
-    /// expected one. The caller then calls `from_value`.
+    /// Converts a value in the body of a row. If the type is not exactly the expected one, this may
+    /// return `None` even for a value that [`from_value`](Self::from_value) converts. The caller
+    /// then calls `from_value`.
     #[doc(hidden)]
     #[inline]
     fn from_field(field: Field<'_, 'a>) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! Points in time: ticks of 100 ns since 1601-01-01 UTC, and their text form.
+//! Implements points in time, which are ticks of 100 ns since 1601-01-01 UTC, and their text form.
 //!
 //! Invariants
 //! * a [`DateTime`] is within the years 1601 to 9999;
@@ -13,7 +13,8 @@ use crate::error::{Code, Error, Result};
 /// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100
 /// ns.
 ///
-/// The text form omits trailing zeros of the fraction, and a fraction of zero.
+/// The text form omits trailing zeros of the fraction of a second, and omits the fraction if it is
+/// zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DateTime(u64);
 
@@ -22,7 +23,8 @@ pub struct DateTime(u64);
 pub(crate) enum DateTimeProblem {
     /// The text is not of the form `yyyy-MM-ddTHH:mm[:ss[.fff]][Z|±hh:mm]`.
     Malformed,
-    /// The point in time is outside the range; it is given as `MM/dd/yyyy HH:mm:ss` in UTC.
+    /// The text denotes a time outside the range of a [`DateTime`]. The string is that time in the
+    /// form `MM/dd/yyyy HH:mm:ss`, in UTC.
     OutOfRange(String),
 }
 
@@ -113,11 +115,11 @@ pub(crate) struct TimeText {
     len: usize,
 }
 
-/// Formats DateTimes of which many are equal or on the same day, as in a page or in the response to
-/// an entity group.
+/// Formats DateTimes one after another. This is fast if many of them are equal or on the same day,
+/// as in a page or in the response to an entity group.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeTexts {
-    /// The DateTime whose text is `last`. `day` is the number of its day since 1601-01-01.
+    /// The DateTime whose text is `last`, and its day, counted from 1601-01-01.
     ticks: u64,
     day: u64,
     last: TimeText,
@@ -204,8 +206,8 @@ impl TimeText {
     }
 }
 
-/// Returns the year, month and day of a date, given as the number of days since 1601-01-01. That
-/// date begins a cycle of 400 years, after which the calendar repeats.
+/// Returns the year, month and day of a date, given as the number of days since 1601-01-01. The
+/// calendar repeats every 400 years, and 1601-01-01 begins such a cycle.
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
     let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
@@ -254,8 +256,8 @@ fn american(ticks: i64) -> String {
     format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Returns the point in time that a well-formed text denotes, in ticks since 1601-01-01. It may be
-/// in any year from 0001, and so may be negative.
+/// Returns the point in time that `text` denotes, in ticks since 1601-01-01; `None` if the text is
+/// malformed. The result is negative for the years 0001 to 1600.
 fn parse_ticks(text: &str) -> Option<i64> {
     let mut scan = Scan(text.as_bytes());
     let year = scan.digits(4)?;

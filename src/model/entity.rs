@@ -1,7 +1,8 @@
-//! Entities: a PartitionKey, a RowKey, typed properties, and the ETag of the state that was read.
+//! Implements entities. An entity has a PartitionKey, a RowKey, typed properties, and the ETag of
+//! the state that was read.
 //!
 //! Invariants
-//! * properties are distinct and ascend by name, however the entity was created;
+//! * names of properties are distinct and in ascending order, however the entity was created;
 //! * the body of an entity read from a row was checked when the entity was created, so its
 //!   accessors cannot fail;
 //! * an entity is checked against the limits when it is converted to a row, not before.
@@ -25,9 +26,9 @@ use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unran
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::Result;
 
-/// The number of properties for which memory is allocated with the first one, so that further
-/// properties rarely reallocate. For each, memory for a name of `NAME_ROOM` bytes is allocated,
-/// too.
+/// When the first property is added, memory for this many properties is allocated, so that further
+/// properties rarely reallocate. Memory for a name of `NAME_ROOM` bytes is allocated for each of
+/// them, too.
 const PROPERTIES_ROOM: usize = 8;
 const NAME_ROOM: usize = 10;
 
@@ -209,8 +210,8 @@ impl Entity {
         }
     }
 
-    /// Returns an upper bound of [`size`](Self::size) that reads no text: a text has no more UTF-16
-    /// units than UTF-8 bytes.
+    /// Returns an upper bound of [`size`](Self::size) without reading texts: a text has no more
+    /// UTF-16 units than UTF-8 bytes.
     pub(crate) fn size_at_most(&self) -> usize {
         let (keys, base, texts) = match &self.repr {
             Repr::Stored(stored) => {
@@ -333,7 +334,8 @@ impl Entity {
         }
     }
 
-    /// As [`to_new_row`](Self::to_new_row), in the entity's own allocation.
+    /// As [`to_new_row`](Self::to_new_row), but the row takes over the entity's allocation instead
+    /// of borrowing from it.
     pub(crate) fn into_new_row(self, shapes: &Shapes) -> Result<NewRow<'static>> {
         let NewRow { number, shape, body } = self.to_new_row(&mut Numbers::new(shapes))?;
         let shape = ShapeRef::Own(Arc::clone(shape.arc()));
@@ -390,7 +392,7 @@ impl Entity {
         Ok(Self::from_checked(shape, pk_end, rk_end, bytes))
     }
 
-    /// As [`from_parts`](Self::from_parts). Requires: the keys were checked, too.
+    /// As [`from_parts`](Self::from_parts). Requires: both keys were checked to be UTF-8.
     #[inline]
     pub(super) fn from_checked(
         shape: Arc<Shape>,
@@ -422,7 +424,8 @@ impl Built {
     /// Returns the index of the property with this name, or its insertion point.
     fn find(&self, name: &str) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.properties.len());
-        // Names in ascending order, as from another entity, need no search.
+        // If names are added in ascending order, as when they come from another entity, no search
+        // is needed.
         if high > 0 && self.name(high - 1) < name {
             return Err(high);
         }

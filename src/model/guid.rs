@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Code, Error, Result};
 
-/// A GUID, stored and ordered by its 32 digits as printed.
+/// A GUID. Its bytes are stored and compared in the order of the 32 digits of the text form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Guid([u8; 16]);
 

@@ -1,6 +1,6 @@
 //! The limits of the data model, and the errors for violations: SEMANTICS.md §limits.
 //!
-//! Invariant: code and text of an error are those of Azure Table storage.
+//! Invariant: every error has the same code and text as in Azure Table storage.
 
 use super::value::{EdmType, ValueRef, utf16_len};
 use crate::error::{Code, Error, Result};
@@ -14,9 +14,9 @@ pub(crate) const PROPERTIES_MAX: usize = 252;
 pub(crate) const NAME_UNITS_MAX: usize = 255;
 /// Maximum number of UTF-16 units of a PartitionKey or RowKey.
 pub(crate) const KEY_UNITS_MAX: usize = 1024;
-/// Maximum number of operations of a group.
+/// Maximum number of operations of an entity group.
 pub(crate) const GROUP_OPERATIONS_MAX: usize = 100;
-/// Maximum sum of the sizes of the entities of a group.
+/// Maximum sum of the sizes of the entities of an entity group.
 pub(crate) const GROUP_SIZE_MAX: usize = 4 << 20;
 /// Maximum number of UTF-16 units of a text.
 pub(crate) const STRING_UNITS_MAX: usize = 32 * 1024;
@@ -108,7 +108,7 @@ pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
     if too_large { Err(Error::refused(Code::PropertyValueTooLarge)) } else { Ok(()) }
 }
 
-/// Returns the number of bytes by which a text or a binary counts in the size of an entity.
+/// Returns the number of bytes that a text or a binary adds to the size of an entity.
 pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::String(text) => 2 * utf16_len(text),
@@ -117,8 +117,8 @@ pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// Returns the number of bytes by which a property counts in the size of an entity, without its
-/// text or binary.
+/// Returns the number of bytes that a property adds to the size of an entity, not counting the
+/// bytes of a text or a binary.
 pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
     8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
 }

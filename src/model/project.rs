@@ -43,7 +43,8 @@ pub(crate) struct Projector {
 #[derive(Default)]
 pub struct EntityEncoder {
     recent: Recent<Arc<Shape>>,
-    /// The body of the last row that was encoded for an immediate write.
+    /// The buffer in which [`EntityEncoder::row`] encodes the body of a row. It is reused for the
+    /// next row.
     body: Vec<u8>,
 }
 
@@ -75,8 +76,8 @@ impl Projector {
         Self { names, recent: Recent::default() }
     }
 
-    /// Returns the entity with the selected properties of a row; the keys are encoded as in user
-    /// keys.
+    /// Returns the entity with the selected properties of a row. `pk` and `rk` are encoded as in
+    /// user keys.
     pub(crate) fn entity(
         &mut self,
         pk: &[u8],

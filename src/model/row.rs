@@ -1,4 +1,5 @@
-//! Rows: a shape and a body. The engine processes rows, not entities.
+//! Implements rows. A row consists of a shape (the names and types of its properties) and a body
+//! (their values). The engine processes rows, not entities.
 //!
 //! Invariant: modules below `table` access a body only through its shape.
 
@@ -37,7 +38,7 @@ pub(crate) struct NewRow<'a> {
 pub(crate) enum Body<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
-    /// The bytes from this offset to the end.
+    /// The bytes of the allocation from this offset to its end.
     Tail(Box<[u8]>, usize),
 }
 
@@ -49,8 +50,8 @@ pub(crate) enum ShapeRef<'a> {
     Own(Arc<Shape>),
 }
 
-/// Merges rows: returns `old` with the properties of `patch` set. The value in `patch` may have
-/// another type.
+/// Merges rows: returns `old` with the properties of `patch` set. A property may have another type
+/// in `patch` than in `old`.
 ///
 /// `is_checked` states that the body of `old` is known to fit its shape. The result may exceed
 /// limits that both rows obey, so check it with [`super::check_row_limits`].
@@ -130,7 +131,7 @@ impl<'a> RowRef<'a> {
 }
 
 impl Row {
-    /// Returns the row as a borrowed one.
+    /// Borrows the row.
     #[inline]
     pub(crate) fn as_ref(&self) -> RowRef<'_> {
         RowRef { shape: ShapeRef::Shared(&self.shape), body: &self.body }

@@ -14,8 +14,8 @@ use crate::error::{Code, Error, Result};
 /// merge.
 ///
 /// `key_units` returns the number of UTF-16 units of PartitionKey and RowKey together. It is called
-/// only if the row might exceed the size limit with `key_units_max`, an upper bound. The body must
-/// be well-formed.
+/// only if the row might exceed the size limit with keys of `key_units_max` units, an upper bound.
+/// The body must be well-formed.
 pub(crate) fn check_row_limits(
     key_units_max: usize,
     key_units: impl FnOnce() -> Result<usize>,
@@ -29,8 +29,8 @@ pub(crate) fn check_row_limits(
     check_value_sizes(key_units()?, shape, shape.values(row.body).filter_map(|value| value.ok()))
 }
 
-/// As [`check_row_limits`], for values in the order of the shape that are not a row yet. Returns
-/// the length of the body.
+/// As [`check_row_limits`], for values that are not encoded as a row yet. They are in the order of
+/// the shape. Returns the length of the body.
 pub(crate) fn check_values<'v>(
     key_units_max: usize,
     key_units: impl FnOnce() -> usize,
@@ -48,7 +48,7 @@ pub(crate) fn check_values<'v>(
 /// Whether the length of a row alone proves that the row obeys all limits on values and size. It
 /// does for most rows.
 fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
-    // A UTF-16 unit counts as two bytes and has at least one byte in UTF-8.
+    // A UTF-16 unit adds two bytes to the size, and takes at least one byte in UTF-8.
     let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;
     bytes <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX
 }

@@ -1,4 +1,4 @@
-//! Conversion between application structs and entities, with the feature `serde`. Each field of a
+//! Converts between application structs and entities, with the feature `serde`. Each field of a
 //! struct is a property; a field that is `None` is an absent property. Fields of type `Guid`,
 //! `DateTime` and `Binary` become properties of these EDM types (see `types`). In other formats,
 //! such as JSON, `Guid` and `DateTime` are texts, and `Binary` is bytes.
@@ -26,7 +26,7 @@ impl Entity {
     /// | --- | --- |
     /// | `bool` | Boolean |
     /// | `i8` `i16` `i32` `u8` `u16` | Int32 |
-    /// | `i64` `u32`, `u64` within `i64` | Int64 |
+    /// | `i64` `u32`, `u64` up to `i64::MAX` | Int64 |
     /// | `f32` `f64` | Double |
     /// | `String` `char`, an enum's variant without data | String |
     /// | `Binary`, `Vec<u8>` | Binary |

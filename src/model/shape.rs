@@ -2,7 +2,7 @@
 //! body. FORMAT.md §row and §shape.
 //!
 //! Invariants
-//! * names are distinct and ascend by their UTF-8 bytes; a property's index is its rank;
+//! * names are distinct; properties are sorted and numbered in the order of their names in UTF-8;
 //! * a shape and a body determine all values, and encoding the values of a checked body returns the
 //!   same bytes;
 //! * accessors are bounds-checked: a damaged body is a [`DecodeError`], never a panic.
@@ -36,8 +36,8 @@ pub struct Shape {
     fixed_bytes: usize,
     /// The number of properties of variable width.
     variables: usize,
-    /// Offset and type of each value for which some bytes are invalid, such as 2 for a Boolean.
-    /// Only values of fixed width are listed.
+    /// Offset and type of each value of fixed width whose bytes must be checked, because some bytes
+    /// are invalid for its type, such as 2 for a Boolean.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     has_binary: bool,
@@ -50,8 +50,8 @@ struct Property {
     name_start: u32,
     name_end: u32,
     edm: EdmType,
-    /// For a fixed width the offset in the body, otherwise the rank among the properties of
-    /// variable width.
+    /// For a property of fixed width, the offset in the body. Otherwise the rank among the
+    /// properties of variable width.
     place: u32,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct VariablePlace {
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'b> {
     body: &'b [u8],
-    /// The end offsets, each of `width` bytes.
+    /// The end offsets of the values of variable width. Each offset has `width` bytes.
     ends: &'b [u8],
     width: usize,
     /// All values of variable width, concatenated.
@@ -228,7 +228,7 @@ impl Shape {
     }
 }
 
-/// The body of a row.
+/// Methods that read and write the bodies of rows.
 impl Shape {
     /// Returns the value of property `index`. Requires `index < len()`.
     #[inline]
@@ -305,7 +305,7 @@ impl Shape {
             count => variable_area(body, self.fixed_bytes, count).ok(),
         };
         let (width, data) = area.unwrap_or((1, body.len()));
-        // If the offsets are damaged, no value can be located.
+        // If the end offsets are damaged, no value of variable width can be located.
         let ends = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
         Fields { body, ends, width, variables: body.get(data..).unwrap_or_default() }
     }
@@ -338,8 +338,8 @@ impl Shape {
         self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary()))
     }
 
-    /// Checks the whole body. Also returns the number of bytes of variable width if all of them are
-    /// ASCII.
+    /// Checks the whole body. Also returns the total length of the values of variable width, in
+    /// bytes, if all their bytes are ASCII.
     #[inline]
     fn check_whole(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         for (place, edm) in &self.checked {
@@ -385,8 +385,8 @@ impl Shape {
 
     /// Appends the body that contains `values`.
     ///
-    /// Requires: one value of the right type per property, in the order of the names; less than 4
-    /// GiB.
+    /// Requires: one value of the right type per property, in the order of the names; the body is
+    /// shorter than 4 GiB.
     pub(crate) fn encode_body<'v>(
         &self,
         values: impl Iterator<Item = ValueRef<'v>>,
@@ -418,7 +418,7 @@ impl Shape {
     /// property. Property `i` of `patch` is property `places[i]` of this shape. No value is
     /// decoded.
     ///
-    /// Requires: both properties have the same type.
+    /// Requires: these two properties have the same type for every `i`.
     pub(crate) fn encode_patched(
         &self,
         body: &[u8],
@@ -652,7 +652,7 @@ fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>,
     })
 }
 
-/// Returns all `bytes` as text. They begin at `at` in the body.
+/// Returns `bytes`, which begin at offset `at` of the body, as a text.
 #[inline]
 fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
     match utf8(bytes) {
@@ -661,7 +661,7 @@ fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
     }
 }
 
-/// Returns the last of the end offsets; `None` if they do not ascend.
+/// Returns the last of the end offsets; `None` if one is less than its predecessor.
 #[inline]
 fn last_end<const N: usize>(offsets: &[u8], read: impl Fn(&[u8; N]) -> usize) -> Option<usize> {
     let mut end = 0;

@@ -4,7 +4,7 @@
 //! * append-only: a number refers to the same shape for the lifetime of the registry;
 //! * registered shapes use at most `bytes_max` bytes; rows with a shape that no longer fits contain
 //!   the shape themselves (self-describing rows);
-//! * every registered shape has only valid property names, and no more of them than the limit.
+//! * every registered shape has valid property names, and no more properties than an entity may.
 //!
 //! Locks: `numbers` is held while a shape is added. [`Shapes::get`] and look-ups of recent shapes
 //! take no lock.
@@ -33,7 +33,8 @@ pub(crate) struct Interned {
 /// The registry of shapes.
 pub(crate) struct Shapes {
     bytes_max: usize,
-    /// Segment `k` has `SEGMENT_BASE << k` shapes, so that a shape never moves.
+    /// Segment `k` has space for `SEGMENT_BASE << k` shapes. A segment is never reallocated, so a
+    /// shape never moves.
     segments: [Segment; SEGMENTS],
     /// Recent look-ups: each slot has the upper half of a hash, and the shape's number plus one; an
     /// unused slot is 0.
@@ -58,11 +59,12 @@ struct Registered {
 }
 
 const SEGMENT_BASE: u32 = 64;
-/// The number of segments: together 2^27 shapes, more than any limit on memory allows.
+/// The number of segments. Together they have space for 2^27 shapes, more than any limit on memory
+/// allows.
 const SEGMENTS: usize = 21;
 const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
-/// The maximum number of registered shapes with the same hash. More of them indicate an attack and
-/// are not registered.
+/// The maximum number of registered shapes with the same hash. Further shapes with that hash
+/// indicate an attack and are not registered.
 const COLLISIONS_MAX: usize = 8;
 /// Memory of the registry's own structures per shape, in bytes.
 const OVERHEAD_BYTES: usize = 96;
@@ -144,8 +146,8 @@ impl Shapes {
         }
         let crowded = same_hash.len() >= COLLISIONS_MAX;
         let shape = build();
-        // Registered shapes need no further check, so a shape that no valid entity can have is not
-        // registered.
+        // The names and the number of properties of a registered shape are never checked again, so
+        // a shape that no valid entity can have is not registered.
         let valid = shape.is_well_named() && shape.len() <= PROPERTIES_MAX;
         let bytes = shape.memory_bytes() + OVERHEAD_BYTES;
         if crowded || !valid || numbers.bytes.saturating_add(bytes) > self.bytes_max {

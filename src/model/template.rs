@@ -1,5 +1,5 @@
-//! Templates of keys: `{carrier}-{origin}` names columns or properties whose text is inserted; `{{`
-//! and `}}` are literal braces.
+//! Parses and expands templates of keys. A name in braces, as in `{carrier}-{origin}`, is replaced
+//! by the text of that column or property; `{{` and `}}` are literal braces.
 
 use std::cell::RefCell;
 use std::fmt::Write;

@@ -107,7 +107,7 @@ impl fmt::Display for EdmType {
 }
 
 impl Value {
-    /// Returns the value as a borrowed one.
+    /// Returns the value, borrowing its text or bytes.
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
             Value::String(text) => ValueRef::String(text),
@@ -184,8 +184,8 @@ pub(crate) fn utf16_units(text: &[u8]) -> usize {
     text.iter().map(|&byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
-/// Maps each byte of a UTF-8 text so that the mapped texts sort by UTF-16 unit: EE and EF are
-/// mapped above F4.
+/// Maps each byte of a UTF-8 text so that the mapped texts sort by UTF-16 unit. In UTF-16,
+/// characters above U+FFFF sort below U+E000, so the bytes EE and EF are mapped above F4.
 #[inline]
 pub(crate) fn utf16_rank(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((EdmType::from_code(0), EdmType::from_code(9)), (None, None));
     }
 
-    /// Characters around the boundaries of both encodings.
+    /// Characters at which the number of bytes in UTF-8 or of units in UTF-16 changes.
     const EDGES: [char; 16] = [
         ' ',
         'a',

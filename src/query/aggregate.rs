@@ -1,9 +1,10 @@
-//! Counts and sums over the rows of a query, computed in place. This is an extension: Azure Table
-//! storage has no aggregates.
+//! Computes counts and sums over the rows of a query, without copying rows. This is an extension:
+//! Azure Table storage has no aggregates.
 //!
 //! Invariants
 //! * integers are summed in 128 bits, which cannot overflow; doubles are summed separately;
-//! * NaNs, absent properties and properties of other types only affect their own counts.
+//! * NaNs, absent properties and properties of other types are counted separately and have no other
+//!   effect.
 
 use std::sync::Arc;
 

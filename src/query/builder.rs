@@ -54,10 +54,11 @@ pub(super) struct Limits {
 }
 
 impl Table {
-    /// Reads the entities that match `filter`: its text, or a [`Filter`] with bound values.
+    /// Reads the entities that match `filter`, which is a text or a [`Filter`] with bound values.
     ///
     /// # Errors
-    /// `InvalidInput` with the position, `NotImplemented` for functions and arithmetic.
+    /// `InvalidInput` with the position of the problem, `NotImplemented` for functions and
+    /// arithmetic.
     pub fn query<F>(&self, filter: F) -> Result<Query>
     where
         F: TryInto<Filter>,

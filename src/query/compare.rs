@@ -1,4 +1,5 @@
-//! The semantics of comparisons, for evaluation, planning and zones.
+//! Defines the semantics of comparisons, for evaluating filters on rows and on zones, and for
+//! planning.
 //!
 //! Invariants
 //! * there are two truth values: a comparison with an absent property is false, and its `not` is
@@ -48,7 +49,8 @@ pub(crate) fn compare(property: Option<ValueRef<'_>>, op: CompareOp, literal: &V
     }
 }
 
-/// Returns the order of a property relative to a literal; `None` if one of them is NaN.
+/// Returns the order of a property relative to a literal. Returns `None` if both are numbers that
+/// can be compared, and one of them is NaN.
 #[inline]
 pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ordering> {
     use ValueRef::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
@@ -78,7 +80,7 @@ pub(crate) fn holds<'v>(node: &Node, lookup: &dyn Fn(&Property) -> Option<ValueR
         Node::And(nodes) => nodes.iter().all(|node| holds(node, lookup)),
         Node::Or(nodes) => nodes.iter().any(|node| holds(node, lookup)),
         Node::Not(node) => !holds(node, lookup),
-        // Not reached: every query refuses such a filter.
+        // Not reached, because every query refuses a filter that is nested too deeply.
         Node::TooDeep => false,
     }
 }

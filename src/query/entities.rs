@@ -121,8 +121,8 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-/// Returns the next entity. If `booked` is given, the read counts against the scalability targets
-/// of that table.
+/// Returns the next entity. If `booked` is given, the read is charged to the scalability targets of
+/// that table's database.
 #[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,

@@ -435,7 +435,7 @@ fn compile(node: &Node, shape: &Shape) -> Expr {
     };
     match node {
         Node::All => Expr::Const(true),
-        // Not reached: every query refuses such a filter.
+        // Not reached, because every query refuses a filter that is nested too deeply.
         Node::TooDeep => Expr::Const(false),
         Node::And(nodes) => all(nodes, true),
         Node::Or(nodes) => all(nodes, false),
@@ -508,7 +508,7 @@ fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> O
 fn compare_parts((first, second): (&[u8], &[u8]), whole: &[u8]) -> Ordering {
     match whole.split_at_checked(first.len()) {
         Some((start, rest)) => first.cmp(start).then_with(|| second.cmp(rest)),
-        // `first` alone is longer than `whole`, so the two cannot be equal.
+        // `first` alone is longer than `whole`, so the texts cannot be equal.
         None => first.cmp(whole),
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Cursor<F> {
     pub(super) slow: Option<Box<SlowWatch>>,
 }
 
-/// A running query, if slow queries are logged.
+/// A running query, which is logged at its end if it was slow.
 pub(super) struct SlowWatch {
     pub(super) query: Query,
     pub(super) since: Duration,
@@ -57,7 +57,7 @@ pub(super) struct Counts {
     pub(super) read: ReadCounts,
 }
 
-/// The intervals still to be read, and the direction.
+/// The intervals of the query in the order of reading, and how many of them were begun.
 struct Intervals {
     spans: Vec<Interval>,
     /// The number of intervals begun.
@@ -75,7 +75,7 @@ enum Place {
     /// The cursor is between two intervals.
     Between,
     Point(Point),
-    /// The current row is that of `Cursor::scan`.
+    /// `Cursor::scan` is on the current row.
     Scan,
     Reverse(Box<ReverseScan>),
 }
@@ -89,7 +89,7 @@ struct Point {
 
 /// The cost of a point lookup, in examined rows.
 const POINT_COST: u64 = 4;
-/// The number of examined rows that are added to the load at a time.
+/// The number of examined rows that are added to the load of a range at a time.
 const PORTION: u64 = 16;
 /// Rows counted for each scan in addition to its full portions: half a portion, the average
 /// remainder.
@@ -98,7 +98,7 @@ const SCAN_COST: u64 = PORTION / 2;
 const SEEK_COST: u64 = 32;
 
 impl SlowWatch {
-    /// Starts the measurement; `None` if slow queries are not logged.
+    /// Starts to measure a query. Returns `None` if slow queries are not logged.
     #[inline]
     fn begin(query: &Query) -> Option<Box<Self>> {
         query.table.engine.env().options.slow_query?;
@@ -149,7 +149,7 @@ impl<F: RowFilter> Cursor<F> {
     /// Advances to the next matching row.
     ///
     /// # Errors
-    /// Damage and disk errors; the cursor must not be used after one.
+    /// Damage and disk errors. The cursor must not be used after an error.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Step> {
         if let (Place::Scan, Some(scan)) = (&self.place, &mut self.scan) {
@@ -393,7 +393,7 @@ impl Point {
 /// Returns the span to which the plan's intervals must be restricted; `None` if they need no
 /// restriction.
 fn bound(query: &Query, table: TableId) -> Option<Span> {
-    // Without a filter the plan already consists of the range.
+    // Without a filter, the plan consists of the query's range already.
     let range = match query.filter.node() {
         Node::All => None,
         _ => Some(query.range.span(table)),
@@ -406,12 +406,13 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
         false => Span::new(&before_row(table, pk, rk), None),
     };
     let Some(range) = range else { return Some(part) };
-    // The range and the part after the token may be disjoint. Then no key is to be read, which any
-    // empty span expresses.
+    // The range and the part after the token may be disjoint. Then there is no key to read, so
+    // return an empty span.
     Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 
-/// Returns the bound after all keys that begin with `prefix`, a partition with its separator.
+/// Returns the bound after all keys that begin with `prefix`, an encoded PartitionKey with its
+/// separator.
 fn after_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {

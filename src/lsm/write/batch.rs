@@ -1,5 +1,5 @@
-//! The contents of a commit: mutations with their conditions, which are evaluated against the
-//! newest entries.
+//! Defines a batch: the mutations of one commit, each with a condition on the newest entry of its
+//! key.
 //!
 //! Not here: entities and their limits (`table`), the log's encoding (`format::wal`).
 
@@ -22,18 +22,20 @@ use crate::lsm::read::view::Current;
 
 /// A list of mutations that are applied atomically.
 pub(crate) struct Batch<'a> {
-    /// The gate of the table that is written to. A commit that drops the table closes this gate.
+    /// The gate of the table that the batch writes to. Every write checks it. A commit that drops
+    /// the table closes it.
     pub(crate) gate: Arc<Gate>,
     pub(crate) ops: Ops<'a>,
     /// The length of the prefix shared by all keys. The log stores the prefix once.
     pub(crate) prefix_len: usize,
     /// True if errors must name the index of the failing operation.
     pub(crate) is_group: bool,
-    /// Tables and spans that this commit creates or removes.
+    /// The tables that this commit creates or drops, and the key spans that it deletes.
     pub(crate) changes: Vec<TableChange>,
-    /// A span gate that this commit closes.
+    /// The gate that this commit closes, so that writes to a key span, or all access to it, are
+    /// refused.
     pub(crate) closes: Option<SpanGate>,
-    /// Checks the key and the row that results from a merge.
+    /// Checks the row that results from a merge, together with its key.
     pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct Op<'a> {
 /// The approximate memtable overhead of an entry, in bytes, besides its key and row.
 const ENTRY_BYTES: usize = 48;
 
-/// The condition on the current entry.
+/// The condition that the newest entry of the key must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Any,
@@ -69,8 +71,8 @@ pub(crate) enum Action<'a> {
     Delete,
 }
 
-/// A row encoded for the memtable and the log, as a head and a body. The body is copied only once,
-/// to its destination.
+/// A row encoded for the memtable and the log, as a head and a body. An existing body is borrowed,
+/// and copied only into the log buffer and the memtable.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedRow<'a> {
     /// The shape whose definition the log needs; `None` for a self-describing row.
@@ -79,7 +81,8 @@ pub(crate) struct PackedRow<'a> {
     body: Body<'a>,
 }
 
-/// The gate of a table: the state of the table that every write checks.
+/// The gate of a table: the state that every write to the table checks. The commit that drops the
+/// table closes the gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) table: TableId,
@@ -90,14 +93,15 @@ pub(crate) struct Gate {
     is_fifo: AtomicBool,
 }
 
-/// A table or span that a commit creates or removes.
+/// A change that a commit makes to a whole table or key span.
 #[derive(Clone, Debug)]
 pub(crate) enum TableChange {
     Created(TableId),
     Dropped(Arc<Gate>),
     /// All entries of the span are deleted.
     Fenced(Span),
-    /// Entries of the span below the Seq are deleted. The Seq must be below the commit's.
+    /// Entries of the span with a Seq below the given one are deleted. The given Seq must be below
+    /// the Seq of the commit.
     Expired(Span, Seq),
 }
 
@@ -112,8 +116,8 @@ impl TableChange {
         }
     }
 
-    /// True for an expiry whose bound is at or above commit `seq`: it could hide entries not yet
-    /// written.
+    /// True for an expiry whose bound is at or above `seq`, the Seq of the commit. A higher bound
+    /// could hide entries that are not written yet.
     pub(crate) fn is_ahead_of(&self, seq: Seq) -> bool {
         matches!(self, TableChange::Expired(_, below) if *below >= seq)
     }
@@ -128,8 +132,8 @@ impl TableChange {
         }
     }
 
-    /// True if the commit must be synced: once the change is published, jobs may durably remove
-    /// files, so a power cut must not undo it.
+    /// True if the commit must be synced. Once the change is published, background jobs may durably
+    /// remove files, so a power cut must not undo the change.
     pub(crate) fn must_be_durable(&self) -> bool {
         !matches!(self, TableChange::Created(_))
     }
@@ -188,8 +192,8 @@ impl<'a> PackedRow<'a> {
         }
     }
 
-    /// As [`new`](Self::new), for any row. Registers the row's shape in `shapes` if there is space
-    /// for it.
+    /// As [`new`](Self::new), for a row whose shape may not be registered. Registers the shape in
+    /// `shapes` if there is space for it.
     pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
         let number = shapes.number(&row.shape);
         Self::new(NewRow { number, shape: ShapeRef::Own(row.shape), body: Body::Owned(row.body) })
@@ -228,13 +232,13 @@ impl Batch<'_> {
 }
 
 impl Op<'_> {
-    /// True if the result depends on the newest entry.
+    /// True if the result of the operation depends on the newest entry of its key.
     pub(crate) fn needs_current(&self) -> bool {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
     }
 
-    /// Returns the approximate memtable size in bytes. For a merge the size of the patch is used,
-    /// because the resulting row is not known yet.
+    /// Returns the approximate size of the operation's entry in a memtable, in bytes. For a merge,
+    /// this is the size with the patch as the row, because the resulting row is not known yet.
     pub(crate) fn memtable_bytes(&self) -> usize {
         let row = match &self.action {
             Action::Put(row) => row.len(),
@@ -244,7 +248,8 @@ impl Op<'_> {
         self.bytes_with(row)
     }
 
-    /// Returns the approximate memtable size in bytes with a row of `row` bytes.
+    /// Returns the approximate size of the operation's entry in a memtable, in bytes, if its row
+    /// has `row` bytes.
     pub(in crate::lsm) fn bytes_with(&self, row: usize) -> usize {
         self.key.len() + row + ENTRY_BYTES
     }

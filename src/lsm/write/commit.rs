@@ -2,7 +2,7 @@
 //! inserted into the memtable. The leader of its commit group then writes, syncs and publishes it.
 //!
 //! Invariants
-//! * only one log is appended to at a time; no entity group spans two records, files or memtables;
+//! * only one log is appended to; no entity group spans two log records, logs or memtables;
 //! * a pre-read (made before locking) is used only if all later entries are still in memtables;
 //! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is
 //!   reused after a power cut.
@@ -30,7 +30,8 @@ use super::writer::Writer;
 use crate::lsm::read::load_sampling::Kind;
 use crate::lsm::read::view::{Current, View};
 
-/// A batch that is being submitted, with its final durability and its admitted bytes.
+/// A batch that is being submitted, with the durability that it needs and the bytes admitted for
+/// it.
 struct PendingWrite<'w, 'b> {
     batch: &'w Batch<'b>,
     durability: Durability,
@@ -187,7 +188,7 @@ impl Writer {
     }
 
     /// Returns the next Seq, which is greater than the last one and not less than the clock. For a
-    /// weak commit it must be within the Seq reservation.
+    /// commit weaker than `Sync` it must be within the durable Seq reservation.
     fn assign_seq(
         &self,
         state: &State<LogQueue>,
@@ -333,7 +334,7 @@ impl Writer {
         if is_seen { RetryReason::Refused(error) } else { RetryReason::After(at, error) }
     }
 
-    /// Samples the load of a batch. All keys are in one partition, so any key represents it.
+    /// Samples the load of a batch. All keys are in one partition, so one key represents the batch.
     #[inline]
     fn record_writes(&self, batch: &Batch<'_>) {
         let (env, ops) = (&*self.reader.env, batch.ops.len());

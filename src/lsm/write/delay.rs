@@ -1,7 +1,7 @@
 //! Delays writes so that background work keeps up.
 //!
-//! A write is delayed by the ranges that it touches, if reads there must examine too many unmerged
-//! files or bytes, and by memory that is nearly exhausted.
+//! A write is delayed if the key ranges that it touches have too many unmerged files or bytes, or
+//! if the memory for memtables is nearly exhausted.
 //!
 //! Not here: the length of delays (`backpressure`), the pace of background work (`backlog`).
 
@@ -22,12 +22,12 @@ use crate::lsm::Env;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::view::View;
 
-/// Shorter delays because of a range are ignored.
+/// A delay caused by a range is ignored if it is shorter than this.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 
 impl Writer {
-    /// Delays a write because of the ranges that `batch` touches or because memory is nearly
-    /// exhausted.
+    /// Delays a write if the ranges that `batch` touches have a compaction backlog, or if memory is
+    /// nearly exhausted.
     pub(super) fn delay(&self, batch: &Batch<'_>) {
         if self.reader.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
@@ -50,7 +50,8 @@ impl Writer {
     }
 
     fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // The files of a FIFO table overlap without being merged, so they are no backlog.
+        // The files of a FIFO table overlap and are never merged, so they are not a compaction
+        // backlog.
         if batch.gate.is_fifo() {
             return Duration::ZERO;
         }
@@ -87,7 +88,7 @@ impl Writer {
     }
 }
 
-/// Returns the largest debt of the ranges that `batch` touches.
+/// Returns the largest compaction debt among the ranges that `batch` touches.
 fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
     let memtable_bytes = env.options.memtable_bytes as u64;
     let mut most = RangeDebt::default();
@@ -98,12 +99,14 @@ fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
         }
         last = view.version.range_for(&op.key);
         let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
-        // Most ranges have few young files, so count sources only if there can be too many.
+        // Count the sources (overlapping files at the key) only if the range has enough young files
+        // to exceed the limit. Most ranges have few.
         let is_deep = range.young.len() >= SOURCES_FREE;
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
         let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
         let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
-        // A file larger than a flush can write was merged already and is not part of the backlog.
+        // A file that is too large to come from a flush was merged already, so it is not part of
+        // the backlog.
         let flush_bytes = flush_bytes_max(memtable_bytes);
         let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
         let debt = waiting.map(|file| file.bytes).sum();

@@ -1,7 +1,8 @@
 //! Emits events to subscribers of `tracing`, if the feature `events` is enabled.
 //!
-//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
-//! Fields are computed only if there is a subscriber. Sizes are in bytes, times in microseconds.
+//! Every event has the target `rowstone`, its name in the field `event`, and the database directory
+//! in the field `db`. Fields are computed only if there is a subscriber. Sizes are in bytes, times
+//! in microseconds.
 //!
 //! Not here: the calls that emit single events. They are in `background::events` and, for the event
 //! `stalled`, in `delay`.

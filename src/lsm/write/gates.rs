@@ -2,7 +2,7 @@
 //! `ServerBusy`.
 //!
 //! Invariants
-//! * if no gate is closed, a read loads a counter and nothing else;
+//! * if no gate is closed, a read only loads one counter;
 //! * a commit that removes whole spans (by a table drop, a range deletion or an expiry) is not
 //!   refused by a gate, because moving a range ends with such a commit.
 //!

@@ -28,7 +28,7 @@ pub(crate) trait Queue {
     /// The result of writing a commit group.
     type Done;
 
-    /// Takes everything that is queued.
+    /// Takes all queued commits as one commit group.
     fn take(&mut self, need: Durability) -> Self::CommitGroup;
     /// Writes the group, and syncs it if its `need` was `Sync`. Runs without the lock.
     fn carry_out(group: Self::CommitGroup) -> Result<Self::Done, Error>;
@@ -50,8 +50,8 @@ pub(crate) trait Queue {
 ///    already is one.
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
-    /// Condition variables for the waiters of even and of odd commit groups. With two, the end of a
-    /// group does not wake all waiters of the next one.
+    /// Condition variables for the waiters of commit groups with even and with odd numbers. With
+    /// two, the end of a group does not wake all waiters of the next group.
     ended: [Condvar; 2],
     /// Wakes committers in [`GroupCommit::wait_for_leader`] when a commit group ends or writing
     /// fails.
@@ -81,7 +81,7 @@ pub(crate) struct State<Q> {
 }
 
 impl<Q: Queue> GroupCommit<Q> {
-    /// Creates an empty group commit that continues after `last`.
+    /// Creates an empty group commit. The Seqs of its commits are above `last`.
     pub(crate) fn new(queue: Q, last: Seq) -> Self {
         let state = State {
             queue,
@@ -111,8 +111,8 @@ impl<Q: Queue> GroupCommit<Q> {
         self.published.load()
     }
 
-    /// Records that `seq` was queued. A `Buffered` commit that follows no stricter one is published
-    /// immediately if no leader is active, otherwise at the end of the group in progress.
+    /// Records that `seq` was queued. If no earlier queued commit is stricter, a `Buffered` commit
+    /// is published immediately or, if there is a leader, at the end of its commit group.
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         debug_assert!(seq > state.last, "Seqs of commits grow");
         debug_assert!(state.ending <= state.last, "only queued commits are published");
@@ -130,7 +130,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Blocks until `seq` is published, and leads commit groups if there is no leader.
+    /// Waits until `seq` is published. If there is no leader, leads commit groups meanwhile.
     pub(crate) fn wait(&self, seq: Seq) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -171,8 +171,8 @@ impl<Q: Queue> GroupCommit<Q> {
     }
 
     /// Leads one commit group if a polled commit (one awaited as a future) is undecided. First
-    /// waits for a group in progress, whose end may leave polled commits to the next group. Returns
-    /// false if there was nothing to lead.
+    /// waits for a group in progress, which may not include all polled commits. Returns false if
+    /// there was nothing to lead.
     pub(crate) fn lead_polled(&self) -> bool {
         let mut state = self.lock();
         loop {

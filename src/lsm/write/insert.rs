@@ -1,6 +1,6 @@
 //! Commits an insert. Builds its row only after a pre-read has found no entity with the same key.
 //!
-//! Not here: the check under the commit lock of inserts that the pre-read did not refuse
+//! Not here: the second check, under the commit lock, of an insert that the pre-read did not refuse
 //! (`commit`).
 
 use crate::error::{Code, Error, Result};
@@ -40,8 +40,8 @@ impl Writer {
     }
 
     /// True if the insert in `batch` can be refused without the commit lock: its key has an entity
-    /// that every reader sees, and nothing else would refuse the insert. Later commits do not
-    /// change that the entity existed at the pre-read.
+    /// that every reader sees, and nothing else would refuse the insert. A later delete does not
+    /// matter, because the refusal was correct at the time of the pre-read.
     fn is_taken(&self, batch: &Batch<'_>, pre_read: &PreRead) -> bool {
         let hidden = pre_read.hidden_since(0);
         let is_there = pre_read.current(0).is_some_and(|current| {

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Invariants
-//! * a commit for which space is lacking is refused before any byte of its record is queued;
+//! * if there is no space for a commit, it is refused before any byte of its record is queued;
 //! * a `Sync` commit group first syncs every older log that has unsynced bytes;
 //! * no record follows the closing record.
 //!
@@ -33,10 +33,10 @@ use super::group_commit::Queue;
 
 /// The largest size of a record without entries, in bytes.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// Bytes kept free after every commit for a durable offset, a durable length and a closing record,
-/// so that a full disk never prevents a sync or a close.
+/// The log space kept free after every commit, in bytes. It suffices for three records (durable
+/// offset, durable length, close), so that a full disk never prevents a sync or a close.
 const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
-/// An allocation is doubled until it grows by this many bytes at a time.
+/// The allocation of a log grows by doubling, but by at most this many bytes at a time.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, space is allocated up to the next multiple of this
 /// many bytes after the record.
@@ -48,7 +48,7 @@ pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
 /// The Seqs in use when a queue is created.
 #[derive(Clone, Copy)]
 pub(in crate::lsm) struct LastSeqs {
-    /// The last Seq of any commit that survived.
+    /// The last Seq found in the logs and files.
     pub(in crate::lsm) used: Seq,
     /// The last Seq that may have been assigned, including to lost commits.
     pub(in crate::lsm) given_out: Seq,
@@ -70,12 +70,12 @@ pub(crate) struct LogQueue {
     /// The offset of the next record, after all written and queued bytes.
     pub(super) end: u64,
     pub(super) allocated: u64,
-    /// The length of the log up to which a sync has made its allocation durable.
+    /// The allocated length of the log that a sync has made durable.
     durable_len: u64,
-    /// The greatest length that the manifest or a queued record states.
+    /// The greatest durable length that the manifest or a queued record states for the log.
     stated_len: u64,
-    /// The value of `allocated` for which the background was last signalled that space runs short;
-    /// 0 for a new log.
+    /// The value of `allocated` when the background was last signalled to allocate more space; 0
+    /// for a new log.
     pub(super) short_of: u64,
     /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
@@ -98,20 +98,20 @@ pub(crate) struct LogQueue {
     pub(super) next: Option<NextLog>,
     /// True if an earlier session closed the log cleanly, so that nothing is appended to it.
     pub(in crate::lsm) is_ended: bool,
-    /// Logs without a record. The edit that names the next log removes them.
+    /// Logs without a record. The manifest edit that adds the next log removes them.
     pub(super) unused: Vec<FileNumber>,
     /// True if a commit was queued since the last record without entries, so that another such
     /// record must state the new durable offset.
     pub(super) durable_record_due: bool,
     /// An empty buffer for reuse.
     pub(super) spare: Vec<u8>,
-    /// A buffer with a larger capacity is freed instead of kept.
+    /// The largest capacity of a buffer that is kept for reuse. Larger buffers are freed.
     pub(in crate::lsm) spare_bytes_max: usize,
     pub(in crate::lsm) closing: Closing,
     /// The last Seq in use, by a queued commit or by rows of ingested files.
     pub(in crate::lsm) last: Seq,
-    /// Bytes of written keys and rows that the write accounting does not include yet, and the end
-    /// of the logs after them.
+    /// Bytes of written keys and rows that the write accounting does not include yet, and the log
+    /// position at which they end.
     pub(super) unaccounted_user: (u64, Position),
     /// Bytes written to logs since opening.
     pub(crate) written: u64,
@@ -164,7 +164,7 @@ pub(crate) struct Done {
     spare: Vec<u8>,
 }
 
-/// Returns the error of every operation after a close.
+/// Returns the error with which every operation fails after a close.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::InvalidInput, "the database was closed")
 }
@@ -182,7 +182,7 @@ pub(super) fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) ->
     NewEntry { hash: op.hash, key: &op.key, kind, row }
 }
 
-/// Encodes a shape as the log defines it.
+/// Encodes the definition of a shape for a log record.
 fn encoded_shape(shapes: &Shapes, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
     let shape = shapes.get(id)?;
     let mut bytes = Vec::new();
@@ -233,7 +233,7 @@ impl LogQueue {
             committed: durable,
             shapes: Vec::new(),
             seq_reservation: Seq::ZERO,
-            // These Seqs may have been observed, although the commits that had them are lost.
+            // Seqs up to this one may have been observed, even if their commits were lost.
             seq_reservation_queued: seqs.given_out,
             next: None,
             is_ended: false,
@@ -380,7 +380,7 @@ impl LogQueue {
         self.append_record(kind, seq, payload)
     }
 
-    /// Queues a record, whose space must be allocated.
+    /// Queues a record. The space for it must already be allocated.
     fn append_record(
         &mut self,
         kind: RecordKind,
@@ -446,7 +446,8 @@ impl LogQueue {
         (!is_claimed_durable).then_some(self.durable)
     }
 
-    /// Allocates enough for a record of `payload` bytes and the empty records after it.
+    /// Allocates enough log space for a record with a payload of `payload` bytes, and for
+    /// `ROOM_BEHIND` more bytes.
     pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {
         self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
     }
@@ -579,14 +580,14 @@ impl Queue for LogQueue {
             return false;
         }
         // Append an empty record, which need not be synced, to state the durable offset and the
-        // durable length. Recovery then requires everything that was just synced. Queued commits
-        // are written before this record.
+        // durable length. Recovery that finds this record reports corruption if bytes that were
+        // just synced are missing. Queued commits are written before this record.
         self.durable_record_due &= !is_idle;
         self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle
     }
 }
 
-/// Doubles the allocation, or adds 16 MiB if that is less, until `want` fits.
+/// Doubles the allocation, but adds at most 16 MiB at a time, until `want` fits.
 pub(super) fn next_allocation(allocated: u64, want: u64) -> u64 {
     let mut len = allocated.max(4096);
     while len <= want {

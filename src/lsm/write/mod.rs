@@ -1,5 +1,5 @@
-//! Commits. A batch is validated, logged, inserted into the memtable, and published by its commit
-//! group.
+//! The commit path. A batch is validated, logged, inserted into the memtable, and published by its
+//! commit group.
 //!
 //! Uses `read` for the current rows against which conditions are checked.
 //!

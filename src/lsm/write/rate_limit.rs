@@ -22,13 +22,13 @@ use crate::lsm::Env;
 const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
-/// Charges entities to targets and refuses requests above them.
+/// Charges entities to the targets, and refuses requests that would exceed a target.
 ///
 /// A target is stored as the time until which it is used up, in nanoseconds of the monotonic clock.
 /// Each entity advances that time by one second divided by the target. A request that would advance
 /// it to more than one second ahead is refused with `ServerBusy`, so a burst of one second's worth
-/// is admitted. If the target is unused, a request of any size is admitted, because a group may be
-/// larger than the target.
+/// is admitted. If the target is unused, a request of any size is admitted, because an entity group
+/// may be larger than the target.
 ///
 /// Partitions share two fixed tables of such times. The hash of a partition selects one slot in
 /// each table, and the lesser of the two times is used. The tables take 256 KiB for any number of
@@ -36,7 +36,7 @@ const SECOND: u64 = 1_000_000_000;
 /// ones gets less. With n partitions active within the last second, the probability that it shares
 /// both slots is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
-    /// The cost of an entity in nanoseconds; 0 without a target.
+    /// The nanoseconds by which one entity advances the partition's time; 0 without a target.
     partition: u64,
     database: u64,
     used: Mutex<Used>,
@@ -48,7 +48,8 @@ struct Used {
     partitions: [Box<[u64]>; 2],
 }
 
-/// A number of entities of one partition, identified by its hash; 0 means no partition.
+/// A number of entities to be charged to the partition with the hash `partition`. If the hash is 0,
+/// they are charged only to the database.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     partition: u64,
@@ -148,7 +149,7 @@ impl RateLimit {
 }
 
 /// Returns the demands of `keys`. Adjacent keys of one partition form one demand. Keys of the
-/// catalog have none.
+/// catalog are not charged.
 fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));

@@ -44,7 +44,7 @@ pub(in crate::lsm) trait Unblock {
     /// all files including these must fit in `most` bytes.
     ///
     /// # Errors
-    /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
-    /// requested.
+    /// `StorageFull` if nothing more can be freed now. Compactions that may free space are
+    /// requested before this error is returned.
     fn free_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()>;
 }

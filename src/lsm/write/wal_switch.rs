@@ -1,9 +1,9 @@
-//! The life cycle of logs as commits see it: preparing the next log, starting it, allocating space,
-//! syncing and closing.
+//! Manages the log that commits use: prepares the next log, begins it after a clean close,
+//! allocates space, syncs, and closes.
 //!
 //! Invariant: the manifest names a log before the log can become active.
 //!
-//! Locks: the manifest's lock, which callers hold, before the commit lock.
+//! Locks: callers hold the manifest's lock. The commit lock is taken after it.
 //!
 //! Not here: the records queued for the log (`log_queue`).
 
@@ -30,7 +30,7 @@ use super::retry::Unblock;
 use super::writer::Writer;
 use crate::lsm::Env;
 
-/// How far the Seq reservation of weak commits is ahead of the clock.
+/// How far the Seq reservation for weak commits (weaker than `Sync`) is ahead of the clock.
 const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// How long weak commits and commits with dropped tickets wait for the background sync, unless
 /// `max_commit_delay` is longer.
@@ -40,7 +40,7 @@ const LOG_BYTES_LEAST: u64 = 16 << 10;
 
 impl Writer {
     /// Creates the next log, unless one is prepared: the file, its directory entry, and its name in
-    /// `manifest`. The same edit records `clock`.
+    /// `manifest`. The edit that adds the log also records `clock`.
     pub(in crate::lsm) fn prepare_log(
         &self,
         manifest: &mut Manifest,
@@ -170,8 +170,9 @@ impl Writer {
     }
 
     /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,
-    /// and the prepared log, if any, which that edit removes. Returns `None` if there is no space
-    /// for a log; then nothing was committed and every edit is synced.
+    /// and the prepared log, if any, which that edit removes. Returns `None` if there is no active
+    /// log and no space for one. In this case nothing was committed since opening, and every edit
+    /// is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,

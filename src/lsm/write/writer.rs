@@ -1,4 +1,4 @@
-//! The part of the engine that writes: commits up to their publication.
+//! Defines `Writer`, the part of the engine that commits batches.
 //!
 //! Invariant: a writer has no manifest and starts no background work. It requests the work that it
 //! depends on through [`Unblock`](super::retry::Unblock).
@@ -50,7 +50,7 @@ impl Writer {
     /// Admits the writes of `batch`.
     ///
     /// # Errors
-    /// `ServerBusy` if the targets do not admit the writes now.
+    /// `ServerBusy` if the writes would exceed the scalability targets.
     #[inline]
     pub(super) fn limit_rate(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
@@ -64,7 +64,7 @@ impl Writer {
     /// Admits reads of these keys. Adjacent keys of one partition are admitted together.
     ///
     /// # Errors
-    /// `ServerBusy` if the targets do not admit them now.
+    /// `ServerBusy` if the reads would exceed the scalability targets.
     #[inline]
     pub(crate) fn throttle_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
         let limit = self.rate_limit.as_ref();
@@ -75,7 +75,7 @@ impl Writer {
     /// of `key` if the query reads only that partition.
     ///
     /// # Errors
-    /// `ServerBusy` if the targets do not admit it now.
+    /// `ServerBusy` if the query would exceed the scalability targets.
     #[inline]
     pub(crate) fn throttle_query(&self, key: impl FnOnce() -> Option<Vec<u8>>) -> Result<()> {
         let limit = self.rate_limit.as_ref();
@@ -90,8 +90,8 @@ impl Writer {
         }
     }
 
-    /// Admits `batch`, which takes at least `least` bytes. The caller holds the result until the
-    /// batch is queued.
+    /// Admits `batch`, which takes at least `least` bytes of disk space. The caller holds the
+    /// result until the batch is queued.
     ///
     /// # Errors
     /// `StorageFull` if the limit on disk use leaves no space for the batch.
@@ -108,8 +108,8 @@ impl Writer {
         }
     }
 
-    /// Caches the gaps that scans have offered. Takes the commit lock, so that no concurrent put is
-    /// missed.
+    /// Caches the gaps (key spans without visible rows) that scans have found. Takes the commit
+    /// lock, so that no concurrent put into a gap is missed.
     #[inline]
     pub(in crate::lsm) fn cut_gaps(&self) {
         if self.reader.env.gaps.has_offers() {

@@ -1,4 +1,5 @@
-//! Tests power failures, process kills and failed operations at every file system operation.
+//! Tests the manifest with a power failure, a process kill or an error at every file system
+//! operation.
 
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
@@ -27,13 +28,13 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
             image.record();
             let mut manifest = open_or_create(&image);
             manifest.append(&flushed(7)).unwrap();
-            // Edits acknowledged later survive, even if a power cut undoes names that were never
-            // synced.
+            // An edit acknowledged after the reopening survives a second power cut, which may undo
+            // directory entries that were not synced.
             for seed in 0..2 {
                 let again = open(&image.crash_image(seed)).unwrap();
                 assert_eq!(again.manifest.version().flushed_seq, Seq(7), "op {op}");
             }
-            // A crash may interrupt the second attempt too.
+            // A crash may also interrupt this second creation or opening.
             for second in image.recorded() {
                 drop(open_or_create(&image.crash_image_at(second, seed).unwrap()));
             }
@@ -42,8 +43,8 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
     }
 }
 
-/// A history with roll-overs. `acknowledged` and `numbers` map a count of file system operations to
-/// the Seq acknowledged, or the file number assigned, by then.
+/// A recorded history of edits with roll-overs. `acknowledged` and `numbers` state after how many
+/// file system operations a Seq was acknowledged or a file number was assigned.
 struct History {
     fs: MemFs,
     acknowledged: Vec<(u64, u64)>,
@@ -127,7 +128,7 @@ fn recovery_syncs_accepted_edits_before_new_ones_depend_on_them() {
     }
 }
 
-/// Runs edits until one fails; returns the last acknowledged Seq.
+/// Runs edits until one fails; returns the last acknowledged Seq and the error.
 fn run(fs: &Arc<dyn Fs>) -> (u64, Option<Error>) {
     let mut manifest = match create(fs) {
         Ok(manifest) => manifest,

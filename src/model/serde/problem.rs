@@ -1,10 +1,11 @@
-//! The error of the conversions, with the field that caused it.
+//! Defines the error of conversions between structs and entities. It names the field that caused
+//! it.
 
 use std::fmt;
 
 use crate::error::{Code, Error};
 
-/// An error, and the name of its field.
+/// An error, and the name of the field that caused it.
 #[derive(Debug)]
 pub(super) struct Problem {
     field: Option<String>,

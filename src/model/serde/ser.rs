@@ -245,7 +245,7 @@ impl Serializer for ValueSerializer {
         Ok(Given::Value(None))
     }
 
-    /// A `u8` in an `Option` is an Int32. As an element of a sequence it is therefore refused.
+    /// A `u8` in an `Option` is an Int32, so it is refused as an element of a sequence.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
         value.serialize(self).map(|given| Given::Value(given.into_value()))
     }

@@ -1,5 +1,5 @@
-//! How [`Guid`], [`DateTime`] and [`Binary`] are serialized: as newtypes with reserved names, by
-//! which this crate's own serializer recognizes them.
+//! Serializes [`Guid`], [`DateTime`] and [`Binary`] as newtypes with reserved names, by which this
+//! crate's own serializer recognizes them. Also deserializes them.
 
 use std::fmt;
 

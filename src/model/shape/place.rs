@@ -1,7 +1,8 @@
 //! Reads single properties of many bodies with the same shape. The position of a property is looked
 //! up once in the shape; reading a value from a body then needs no shape.
 //!
-//! Invariant: a value is the same as that returned by [`Shape::value`]; a damaged value is absent.
+//! Invariant: the result for every value is that of [`Shape::value`], or `None` if the value is
+//! damaged.
 
 use super::{Fields, Shape, bytes_at};
 use crate::codec::utf8;
@@ -25,7 +26,7 @@ impl Shape {
     }
 }
 
-/// A value of a body: its position, and the parts of the body.
+/// One value of a body, given by its position and the parts of the body.
 #[derive(Clone, Copy)]
 pub struct Field<'f, 'b> {
     place: Place,
@@ -64,7 +65,7 @@ impl<'b> Field<'_, 'b> {
         self.variable(EdmType::Binary)
     }
 
-    /// Returns the `N` bytes of a value of this type; `None` for another type.
+    /// Returns the `N` bytes of the value if its type is `edm`; `None` for another type.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, edm: EdmType) -> Option<[u8; N]> {
         if self.place.edm != edm {

@@ -1,8 +1,8 @@
 //! Iterates over all values of a body. Reads the shape and the end offsets side by side from the
-//! start, so that no value has to be searched.
+//! start, so that no value has to be looked up.
 //!
 //! Invariants
-//! * every value is the same as that returned by [`Shape::value`];
+//! * every value equals the result of [`Shape::value`];
 //! * after an error there are no more values.
 
 use super::place::fixed_value;
@@ -19,7 +19,7 @@ pub(crate) struct Walk<'s, 'b> {
     /// The end offsets of the remaining values.
     offsets: &'b [u8],
     width: usize,
-    /// All bytes of variable width. `start` is the start of the next value in them.
+    /// The bytes of all values of variable width. The next of these values begins at `start`.
     data: &'b [u8],
     start: usize,
 }
@@ -55,8 +55,8 @@ impl<'s, 'b> Walk<'s, 'b> {
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Option<(&'s str, Option<ValueRef<'b>>)> {
         let property = self.properties.next()?;
-        // Slicing the name has no other effect, so the compiler removes it if the caller ignores
-        // the name.
+        // Slicing the name has no side effect, so the compiler removes it if the caller ignores the
+        // name.
         let place = property.name_start as usize..property.name_end as usize;
         Some((self.shape.names.get(place).unwrap_or_default(), self.value(property)))
     }
@@ -91,8 +91,9 @@ impl<'s, 'b> Walk<'s, 'b> {
     }
 
     /// Returns the error for the value at which the last step failed.
-    // `problem_of` gets only parts of the walk. A function that got the walk itself would force it
-    // into memory, and every step of every caller would write its changes there.
+    // `problem_of` gets only parts of the walk. A function that got the walk itself would force the
+    // compiler to keep the walk in memory instead of registers, so every step of every caller would
+    // write to memory.
     #[inline(always)]
     pub(crate) fn problem(&mut self) -> DecodeError {
         let left = std::mem::take(&mut self.properties).len();
@@ -100,7 +101,7 @@ impl<'s, 'b> Walk<'s, 'b> {
     }
 }
 
-/// Returns the error for the damaged value of `body` that is followed by `left` others.
+/// Returns the error for the damaged value of `body` that is followed by `left` more values.
 #[cold]
 #[inline(never)]
 fn problem_of(shape: &Shape, body: &[u8], left: usize) -> DecodeError {

@@ -246,7 +246,7 @@ fn keys_are_texts_and_timestamp_is_a_time() {
     assert!(holds("PartitionKey lt 5 and PartitionKey ne true and not (RowKey ge 5L)"));
     assert!(holds("Timestamp lt '' and Timestamp ne 5"));
     assert!(!holds("PartitionKey"));
-    // Literals with characters that no key may contain are compared like others.
+    // Literals with characters that no key may contain are compared like other literals.
     assert!(holds("PartitionKey gt 'o\0/' and PartitionKey lt 'p\0'"));
     // Names are case-sensitive, and no property has this name.
     assert!(!holds("partitionkey eq 'p'"));

@@ -1,5 +1,5 @@
-//! Runs group commit under every interleaving of its threads (loom). The queue records writes and
-//! syncs.
+//! Loom models of group commit: each test runs under every interleaving of its threads. The queue
+//! of these models only records writes and syncs.
 //!
 //! The records are relaxed atomics, so a reader sees them only through the ordering that group
 //! commit itself provides. Loom reports a thread that is never woken as a deadlock.
@@ -166,8 +166,8 @@ const BUFFERED: Durability = Durability::Buffered;
 const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
-/// Every commit returns and is visible. The end of a commit group wakes its waiters, and one waiter
-/// of the next group, which leads it.
+/// Every commit returns and is visible. The end of a commit group wakes the waiters of that group,
+/// and one waiter of the next group to lead it.
 #[test]
 fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
@@ -186,7 +186,8 @@ fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
 }
 
-/// A weak commit after a stricter one is published and woken together with the stricter one.
+/// A weak commit that is queued after a stricter one is published together with it, and the waiters
+/// of both commits are woken.
 #[test]
 fn trap_29_loom_weak_commits_wait_for_stricter_ones_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
@@ -219,7 +220,8 @@ fn trap_17_loom_published_commits_are_durable_and_only_grow() {
     });
 }
 
-/// A commit with a dropped ticket is not lost and blocks no other commit.
+/// A commit whose ticket (the future of its result) is dropped is not lost and blocks no other
+/// commit.
 #[test]
 fn loom_a_dropped_ticket_is_committed_by_the_next_committer() {
     check_model(|| {
@@ -361,8 +363,8 @@ impl Wake for Signal {
     }
 }
 
-/// Polls for `seq` until it is decided. Signals `lane`, as a ticket signals the background's log
-/// lane.
+/// Polls for `seq` until it is decided. Signals `lane`, as a polled ticket signals the background
+/// thread that serves the log.
 fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     loop {
         let woken = Arc::new(Signal::default());
@@ -433,7 +435,7 @@ impl Wake for PollsAgain {
     }
 }
 
-/// Wakers are called without holding the lock.
+/// Wakers are called without the commit lock, so a waker may poll immediately.
 #[test]
 fn loom_a_waker_may_poll_at_once() {
     for good in [0, 1] {

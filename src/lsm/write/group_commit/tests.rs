@@ -25,8 +25,8 @@ enum Rule {
     /// After the gate was opened once. The sender reports that the commit group has reached the
     /// gate.
     Opened(Sender<()>),
-    /// In every other wave, only after all commits of the wave are queued, so that some of them
-    /// find a commit group in progress.
+    /// In every other wave of concurrent commits, after all commits of the wave are queued, so that
+    /// some of them find a commit group in progress.
     WholeWave { threads: usize },
 }
 
