@@ -1,5 +1,5 @@
-//! The cost of a query: its plan in the terms of Azure Table storage, the data read and skipped,
-//! and the time.
+//! Reports the cost of a query: its plan in the terms of Azure Table storage, the data read and
+//! skipped, and the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub(super) struct Laps {
     pub(super) building: Duration,
 }
 
-/// Measures the phases of a query. When measuring is off, the clock is not read for each row.
+/// Measures the time of each phase of a query. If `on` is false, the clock is not read for each
+/// row.
 pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
@@ -52,7 +53,7 @@ pub(super) struct Watch<'q> {
     pub(super) laps: Laps,
 }
 
-/// The maximum number of intervals in the text form.
+/// The maximum number of intervals that the text of an [`Explain`] lists.
 const INTERVALS_SHOWN: usize = 8;
 
 impl Explain {
@@ -81,7 +82,8 @@ impl Explain {
         self.laps = laps;
     }
 
-    /// Returns the explanation of a finished query of which only the total time was measured.
+    /// Returns the explanation of a finished query. Only its total time was measured, not its
+    /// phases.
     pub(super) fn of_slow<F: RowFilter>(
         query: &Query,
         cursor: &Cursor<F>,
@@ -105,7 +107,7 @@ impl Explain {
         self.class_of(|plan| plan.class).0
     }
 
-    /// Returns the rating of the class: its cost, and when it is appropriate.
+    /// Returns a text that rates the class: its cost, and when such a query is appropriate.
     pub fn rating(&self) -> &'static str {
         self.class_of(|plan| plan.class).1
     }
@@ -146,14 +148,15 @@ impl Explain {
         self.counts.read.files_skipped
     }
 
-    /// Returns the number of blocks of rows read. As for files, point lookups and reverse scans are
-    /// not counted.
+    /// Returns the number of blocks of rows read. Blocks read by point lookups and reverse scans
+    /// are not counted.
     pub fn blocks_read(&self) -> u64 {
         self.counts.read.blocks
     }
 
-    /// Returns the number of blocks of rows that were skipped because no row could match. For a
-    /// count, the number includes blocks in which every row matches.
+    /// Returns the number of blocks of rows that were skipped because no row could match. A query
+    /// that only counts entities also skips blocks in which every row matches; these blocks are
+    /// included.
     pub fn blocks_skipped(&self) -> u64 {
         self.counts.read.blocks_skipped
     }

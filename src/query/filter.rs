@@ -1,4 +1,5 @@
-//! Filters: the public type around the tree of comparisons, and its conversion from and to text.
+//! The public type [`Filter`], which wraps a tree of comparisons, and its conversion from and to
+//! text.
 //!
 //! Invariant: the text of a filter parses back to the same filter, or does not parse at all.
 //!
@@ -119,8 +120,8 @@ impl Filter {
         Filter { node: self.node.or(other.node) }
     }
 
-    /// Returns the filter for entities that do not meet this filter. An entity without the compared
-    /// property is one of them. The same as `!filter`.
+    /// Returns the filter for entities that do not meet this filter. They include the entities
+    /// without the compared property. The same as `!filter`.
     #[expect(clippy::should_implement_trait, reason = "it is implemented; this needs no import")]
     #[must_use]
     pub fn not(self) -> Filter {
@@ -128,7 +129,7 @@ impl Filter {
     }
 
     /// Whether `entity` meets the filter. An entity that was not read from a table has no
-    /// Timestamp.
+    /// Timestamp, so every comparison with its Timestamp is false.
     pub fn matches(&self, entity: &Entity) -> bool {
         compare::holds(&self.node, &|property| match property {
             Property::PartitionKey => Some(ValueRef::String(entity.partition_key())),
@@ -150,7 +151,8 @@ impl Filter {
         &self.node
     }
 
-    /// Refuses a filter that was nested too deeply and was therefore discarded.
+    /// Returns an error if the filter was nested too deeply. Its tree has then been replaced by
+    /// [`Node::TooDeep`].
     pub(crate) fn check(&self) -> Result<()> {
         match self.node {
             Node::TooDeep => {
@@ -319,12 +321,12 @@ fn write_literal(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
     }
 }
 
-/// Returns the least text, by UTF-16 unit, that is greater than all texts with this `prefix`;
-/// `None` if no text is.
+/// Returns the least text, in order of UTF-16 units, that is greater than all texts with this
+/// `prefix`; `None` if there is no such text.
 fn behind_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
-        // Characters of two units sort between U+D7FF and U+E000.
+        // By UTF-16 unit, characters of two units (surrogates) sort between U+D7FF and U+E000.
         let next = match last {
             '\u{d7ff}' => Some('\u{10000}'),
             '\u{10ffff}' => Some('\u{e000}'),

@@ -1,4 +1,4 @@
-//! Contiguous spans of keys, as users specify them.
+//! The public type [`KeyRange`], a contiguous span of keys.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -24,7 +24,8 @@ pub struct KeyRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) partition: String,
-    /// The RowKey; `None` for a position before or after the whole partition, as `after` tells.
+    /// The RowKey. `None` for a position directly before the whole partition, or directly after it
+    /// if `after` is true.
     pub(super) row: Option<String>,
     pub(super) after: bool,
 }
@@ -111,8 +112,8 @@ impl KeyRange {
         }
     }
 
-    /// Returns a range with the same keys as this span. If possible, its [`span`](Self::span)
-    /// equals the given one.
+    /// Returns a range with the same keys as `span`. If possible, its [`span`](Self::span) equals
+    /// the given span.
     pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
         let (start, end) = (table_start(table), table_end(table));
         let low = Some(&*span.low).filter(|low| *low > start.as_slice());
@@ -178,7 +179,8 @@ impl Edge {
     }
 }
 
-/// Prints `('p','r')` for a point and `['p' … 'q')` for a span, with rows as `'p'/'r'`.
+/// Prints `('p','r')` for a point and `['p' … 'q')` for a span. A bound with a RowKey is printed as
+/// `'p'/'r'`.
 impl fmt::Display for KeyRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((pk, rk)) = self.as_point() {

@@ -1,13 +1,13 @@
 //! Sets of keys (PartitionKey, RowKey), exact for any filter over keys, with union, intersection
 //! and complement.
 //!
-//! A set of texts is a list of cuts: a cut is a position between two texts at which membership
-//! flips. A set of keys is a list of cuts between PartitionKeys. Each has the set of RowKeys of the
-//! partitions up to the next cut. The operations sweep over two sorted lists.
+//! A *cut* is a position between two texts. A set of texts is a list of cuts at which membership
+//! flips. A set of keys is a list of cuts between PartitionKeys; each cut has the set of RowKeys
+//! that applies to all partitions up to the next cut.
 //!
 //! Invariants: cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut
-//! differ. No cut is at a text with U+0000: no key contains it, so all texts from `p\0` on are
-//! directly after `p`.
+//! differ. No cut has a text with U+0000: no key contains it, so a cut at `p\0…` is stored as the
+//! cut directly after `p`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::tree::CompareOp;
 use crate::model::utf16_cmp;
 
-/// A position between texts: directly before or directly after one.
+/// A position between texts: directly before `text`, or directly after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut<'a> {
     pub(super) text: &'a str,
@@ -116,7 +116,7 @@ impl<'a> Texts<'a> {
         !self.starts && self.flips.is_none()
     }
 
-    /// Returns the segments of the set, ascending, as start and end.
+    /// Returns the contiguous segments of the set in order, each as its start and end.
     pub(super) fn segments(&self) -> impl Iterator<Item = (Cut<'a>, Option<Cut<'a>>)> + '_ {
         let flips = self.flips();
         let start = self.starts.then_some((Cut::START, flips.first().copied()));
@@ -152,7 +152,8 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the union or intersection in cases that need no sweep, otherwise `None`.
+    /// Returns the union or intersection if it can be found without merging the lists of cuts,
+    /// otherwise `None`.
     fn combine_at_once(&self, other: &Self, op: Op) -> Option<Self> {
         let (neutral, decides) = match op {
             Op::And => (Self::is_all as fn(&Self) -> bool, Self::is_none as fn(&Self) -> bool),
@@ -225,7 +226,7 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// Returns the set of these rows in all partitions.
+    /// Returns the set of all keys with one of the RowKeys `rows`, in any partition.
     pub(super) fn rows(rows: Texts<'a>) -> Self {
         Self { steps: vec![(Cut::START, rows)] }
     }
@@ -250,8 +251,8 @@ impl<'a> KeySet<'a> {
     }
 
     /// Computes the union or intersection; `None` if the result needs more than `cuts_max` new cuts
-    /// between rows. If both sets have pieces with individual rows, the result can be as large as
-    /// the product of their sizes.
+    /// between RowKeys. If both sets restrict RowKeys, the result can be as large as the product of
+    /// their sizes.
     pub(super) fn combine(&self, other: &Self, op: Op, cuts_max: usize) -> Option<Self> {
         let is_whole = |set: &Self| set.steps.first().is_some_and(|step| step.0 == Cut::START);
         debug_assert!(
@@ -310,8 +311,8 @@ impl<'a> KeySet<'a> {
     }
 
     /// Returns the smallest superset that consists of few intervals: a piece with several
-    /// partitions is filled up to one interval from its first to its last key. If a piece begins or
-    /// ends with an unknown partition, the interval has all rows there.
+    /// partitions is filled up to one interval from its first to its last key. If the first or last
+    /// PartitionKey of the piece is unknown, the interval has all rows at that end.
     pub(super) fn contiguous(&self) -> Self {
         let mut set = Self::builder();
         for piece in self.pieces() {
@@ -408,7 +409,7 @@ impl Op {
     }
 }
 
-/// Returns the lesser cut, and for each of the two whether it equals the lesser cut.
+/// Returns the lesser of the two cuts, whether `left` equals it, and whether `right` equals it.
 ///
 /// Requires: at least one of the cuts exists.
 fn next_cut<'a>(left: Option<&Cut<'a>>, right: Option<&Cut<'a>>) -> (Cut<'a>, bool, bool) {

@@ -1,8 +1,9 @@
-//! Reads of many entities by filter or key range, in key order, page by page or one by one.
+//! Reads many entities by filter or key range, in key order, page by page or one by one.
 //!
 //! A filter's text becomes a tree (`parse`, `filter`); `plan` turns its conditions on keys into
-//! intervals, and `eval` compiles the rest for each shape; `exec` executes the plan in one state of
-//! the database. `table` reads single entities by their keys.
+//! intervals, and `eval` compiles the remaining conditions for each shape (the names and types of a
+//! row's properties). `exec` executes the plan on one state of the database. `table` reads single
+//! entities by their keys.
 
 mod aggregate;
 mod begin;

@@ -1,4 +1,5 @@
-//! Pages, and the tokens between them.
+//! Reads the results of a query page by page. Each page except the last has a token, the position
+//! at which the next page begins.
 //!
 //! Invariants
 //! * a token is a key and not a state: it stays valid whatever happens to the table;
@@ -202,7 +203,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
             watch.lap(|laps| &mut laps.finding);
             let full = self.is_full();
             let late = || watch.now() >= deadline;
-            // The clock is not read before the first row, so that each page has at least one row.
+            // At a row, the clock is read only after every `CLOCK_ROWS` rows, and never before the
+            // first one. So a page that has found a row returns it.
             let is_time_to_look = self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS);
             match step {
                 Step::End => return Ok(()),

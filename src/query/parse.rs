@@ -55,7 +55,7 @@ enum Term<'a> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// The offset in bytes.
+    /// The parser's position in `text`, in bytes.
     at: usize,
     /// The error for the first unsupported part.
     refusal: Option<Error>,
@@ -154,8 +154,8 @@ impl<'a> Parser<'a> {
             (Term::Literal(value), Term::Property(name)) => (name, op.flipped(), value),
             (Term::Null, _) | (_, Term::Null) => return Ok(self.refuse(null_error(op))),
             (Term::Property(left), Term::Property(right)) => {
-                // `true`, `false` and `null` also parse as names. In a comparison of two names such
-                // a word was meant as a literal.
+                // Literals are lower-case, so `True` and `Null` parse as names. In a comparison of
+                // two names, such a word was meant as a literal and is a syntax error.
                 for (name, at) in [(right, right_at), (left, left_at)] {
                     if word_literal(&name.to_ascii_lowercase()).is_some() {
                         return Err(self.syntax_error(at));
@@ -345,8 +345,7 @@ impl Parser<'_> {
         CompareOp::ALL.into_iter().find(|op| self.keyword(op.word()))
     }
 
-    /// Skips space and then `word`. Returns false if the next token is another one, or a longer
-    /// word.
+    /// Skips space and then `word`. Returns false if the next token is not exactly `word`.
     fn keyword(&mut self, word: &str) -> bool {
         let start = self.skip_space();
         let Some(rest) = self.text.get(start..).and_then(|rest| rest.strip_prefix(word)) else {

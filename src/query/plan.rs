@@ -18,9 +18,10 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
 use crate::named::named;
 
-/// The number of cuts or intervals that any filter may have. A filter with many comparisons may
-/// have more: [`CUTS_PER_COMPARISON`] for each comparison. Lists of points and ranges never need
-/// more; a product of 1,000 partitions and 1,000 rows does, and is widened.
+/// The limit on the number of cuts in a set of keys (see `key_set`), and of intervals. For a filter
+/// with many comparisons it is higher: [`CUTS_PER_COMPARISON`] for each comparison. A list of
+/// points and ranges never exceeds the limit. A product of 1,000 partitions and 1,000 rows does,
+/// and is replaced by a simpler superset.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
 /// The maximum number of steps, per comparison, in the search for parts that are constant.
@@ -32,9 +33,9 @@ pub(crate) struct Plan {
     /// The intervals to read: ascending, disjoint, and not adjacent. If there are none, nothing can
     /// match.
     pub(crate) intervals: Vec<KeyRange>,
-    /// The filter on rows inside the intervals; `None` if all of them match.
+    /// The filter to test on the rows inside the intervals; `None` if all of these rows match.
     pub(crate) rest: Option<Node>,
-    /// The widest class of the intervals.
+    /// The worst class of any of the intervals.
     pub(crate) class: Class,
     /// The class of this filter in Azure Table storage.
     pub(crate) service_class: Class,
@@ -69,15 +70,15 @@ struct Part<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// The keys for which a part may be true, and the keys for which it is true whatever the properties
-/// are.
+/// The keys for which a part may be true, and the keys for which it is true whatever values the
+/// properties have.
 #[derive(Clone)]
 struct Bounds<'a> {
     may: Arc<KeySet<'a>>,
     must: Arc<KeySet<'a>>,
 }
 
-/// What remains to be tested of a part of the filter, on rows within the intervals.
+/// The part of a filter that must still be tested on rows within the intervals.
 enum Rest {
     True,
     False,
@@ -95,8 +96,8 @@ pub(crate) fn plan(node: &Node) -> Plan {
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
 }
 
-/// Plans with at most about `cuts_max` cuts in a set. The search for parts that are constant takes
-/// at most `fuel` steps.
+/// Plans with about `cuts_max` cuts at most in each set of keys. The search for parts of the filter
+/// that are constant takes at most `fuel` steps.
 fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     let whole = Part::new(node, cuts_max);
     let covered = cover(&whole.bounds.may, cuts_max);
@@ -161,7 +162,7 @@ impl<'a> Part<'a> {
         Self { node, bounds, parts }
     }
 
-    /// Returns what remains to be tested of this part on rows with keys in `keys`.
+    /// Returns the condition that must still be tested on rows with keys in `keys`.
     fn rest(&self, keys: &KeySet<'_>, fuel: &mut usize) -> Rest {
         if self.parts.is_empty() && self.bounds.is_unknown() || *fuel == 0 {
             return Rest::Node(self.node.clone());
@@ -192,8 +193,8 @@ impl<'a> Part<'a> {
                 (Rest::True, Op::And) | (Rest::False, Op::Or) => {}
                 (Rest::False, Op::And) => return Rest::False,
                 (Rest::True, Op::Or) => return Rest::True,
-                // A list that shrank to one node becomes that node, which may be of the same kind
-                // as this list.
+                // A nested list that shrank to one node was replaced by this node, which may be of
+                // the same kind as the outer list.
                 (Rest::Node(Node::And(nodes)), Op::And) | (Rest::Node(Node::Or(nodes)), Op::Or) => {
                     list.extend(nodes);
                 }
@@ -380,7 +381,7 @@ fn service_class(node: &Node) -> Class {
         Node::And(terms) => terms.as_slice(),
         term => std::slice::from_ref(term),
     };
-    // What the terms say about each key. 0: nothing, 1: a range, 2: one key.
+    // How much the terms restrict each key. 0: not at all, 1: to a range, 2: to one key.
     let (mut partition, mut row) = (0, 0);
     for term in terms {
         let Node::Compare(Comparison { property, op, value: Value::String(_) }) = term else {

@@ -1,5 +1,5 @@
-//! Evaluates a filter on zones: finds the blocks in which no visible row can match, and those in
-//! which every row does.
+//! Evaluates a filter on zones, the summaries of the values in each block: finds the blocks in
+//! which no visible row can match, and the blocks in which every row matches.
 //!
 //! Invariants
 //! * a clear bit of a mask is certain: no row has this result. A set bit proves nothing;
@@ -21,13 +21,13 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 /// clear. An entry describes the rows of a block, or of several blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
-    /// The entries of which some row may make the filter true.
+    /// The entries in which some row may meet the filter.
     pub(crate) maybe_true: u64,
-    /// The entries of which some row may make the filter false.
+    /// The entries in which some row may fail the filter.
     pub(crate) maybe_false: u64,
 }
 
-/// The order of all values of a column in a block relative to a literal.
+/// How all values of a column in a block compare with a literal, or how to compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Against {
     /// All values are less. Also used if the values are of another type than the literal.
@@ -74,7 +74,8 @@ impl Masks {
 fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
     let Comparison { property, op, value } = comparison;
     match property {
-        // Zones have no keys, so the result is unknown. The plan restricts the keys to be read.
+        // Zones do not describe keys, so the result is unknown. The plan restricts the keys to be
+        // read.
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
             meets(*op, against(EdmType::DateTime, &[], value), (set.seq_min, set.seq_max), all, 0)
@@ -106,8 +107,8 @@ fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
     meets(op, against(column.edm, column.prefix, value), (column.min, column.max), some, nan)
 }
 
-/// Returns masks for a comparison with a literal. The blocks of `some` have values between `min`
-/// and `max`, and the blocks of `nan` have NaNs.
+/// Returns masks for a comparison with a literal. `some` is the mask of the blocks with values,
+/// which are between `min` and `max`; `nan` is the mask of the blocks with NaNs.
 fn meets(
     op: CompareOp,
     against: Against,

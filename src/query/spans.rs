@@ -12,7 +12,8 @@ use crate::table::Table;
 
 use super::KeyRange;
 
-/// The maximum number of ranges deleted by one commit. An entity group may have as many operations.
+/// The maximum number of ranges deleted by one commit. An entity group transaction has the same
+/// limit for its operations.
 const RANGES_MAX: usize = 100;
 /// An upper bound of the length of a key: three bytes for each UTF-16 unit of both keys, the
 /// table's id and the separator.
@@ -105,8 +106,8 @@ impl Table {
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
-        // A range tombstone is identified by its span and its commit, so two equal ones in one
-        // commit would be removed together.
+        // A range tombstone is identified by its span and its commit, so two equal tombstones in
+        // one commit would be removed together.
         changes.sort_unstable_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();

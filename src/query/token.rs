@@ -7,14 +7,14 @@ use crate::format::key::{TABLE_ID_BYTES, decode_part};
 /// The position at which the next page begins: the keys of the first entity not returned yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The PartitionKey of that entity.
+    /// The PartitionKey of the first entity that was not returned yet.
     pub partition_key: String,
-    /// The RowKey of that entity.
+    /// The RowKey of the first entity that was not returned yet.
     pub row_key: String,
 }
 
 /// Returns the token for the key of a row, or for a bound. A bound directly after a key ends with
-/// U+0001, which no key contains. The text in the token then ends with it, too.
+/// U+0001, which no key contains. The text in the token then also ends with U+0001.
 pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();

@@ -139,8 +139,8 @@ impl Node {
 
     /// Whether this node may get a parent without making the tree too deep.
     ///
-    /// Computing the depth visits the whole node. A node that is added to an existing `And` or `Or`
-    /// is visited, but that list is not. So building a list takes time proportional to its parts.
+    /// Computing the depth visits the whole node. Adding a node to an existing `And` or `Or` visits
+    /// the node, but not the list. So building a list takes time proportional to its parts.
     fn has_room_above(&self) -> bool {
         !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
     }

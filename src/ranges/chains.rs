@@ -1,6 +1,6 @@
-//! Combines the files that a scan reads into chains: lists of files that are read one after
-//! another, each as one source of the scan. So a scan over a thousand ranges has no more files open
-//! at a time than a scan over the range that needs the most chains.
+//! Combines the references (files, or parts of files) that a scan reads into chains. The files of a
+//! chain are read one after another, as one source of the scan. So a scan over a thousand ranges
+//! has no more files open at a time than a scan over the range that needs the most chains.
 //!
 //! Invariants
 //! * the references of a chain ascend and do not overlap;
@@ -30,7 +30,7 @@ struct Inside<'r, F> {
     is_whole: bool,
 }
 
-/// Combines references into chains: those of `ranges` that may contain keys of `span` and for which
+/// Combines into chains the references of `ranges` that may contain keys of `span` and for which
 /// `sees` returns true. `ranges` must ascend.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
@@ -75,8 +75,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// Returns the reference as a reader of the span uses it. If the clip covers the whole span, no
-/// clip is needed.
+/// Returns the reference that a scan of the span uses. If the clip (the part of the file that
+/// belongs to the range) covers the whole span, the result has no clip.
 fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
     let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };
@@ -112,8 +112,8 @@ impl<'r, F> Inside<'r, F> {
 }
 
 /// Returns the level of each reference of `young`, which is ordered newest first. A reference that
-/// overlaps no newer one has level 0. Any other one has the highest level of the newer references
-/// that it overlaps, plus 1.
+/// overlaps no newer reference has level 0. Every other reference has the highest level of the
+/// newer references that it overlaps, plus 1.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! Decides which ranges to split, where, and which neighbours to merge: pure functions of the
 //! statistics that `load` collects. `lsm::range_split` applies the decisions. Ranges are split
-//! mainly by size; by load only where Azure Table storage would split, too, and a cut helps.
+//! mainly by size; by load only where Azure Table storage would split, too, and a split helps.
 //!
 //! Invariants
-//! * a split by load leaves each side [`DIVIDES_SHARE`] of the expected load, and a part of the
-//!   load of each of the last minutes. A single partition is never cut for its load;
+//! * a split by load leaves each side [`DIVIDES_SHARE`] of the expected load, and [`LASTING_SHARE`]
+//!   of the load of each of the last minutes. A single partition is never cut for its load;
 //! * a range is split by load only if both the load and the range have existed for minutes;
 //! * two ranges are merged only if together they have at most a quarter of the bytes and less than
 //!   an eighth of the load at which a range is split, both for a whole hour.
@@ -13,15 +13,17 @@ use crate::format::names::{RangeId, TableId};
 
 use super::load::{Access, HISTORY_MINUTES, LoadSummary, WINDOWS, partition};
 
-/// A range larger than this number of full files is split, so that merging the whole range takes
-/// only seconds.
+/// A range is split if it is larger than this number of full table files, so that merging the whole
+/// range takes only seconds.
 const SPLIT_RUN_FILES: u64 = 16;
-/// Two ranges are merged if together they have at most the split size divided by this.
+/// Two ranges are merged if their combined size is at most the size at which a range is split,
+/// divided by this number.
 const MERGE_PART: u64 = 4;
-/// The load from which a range is split, in operations per second. It is the target of Azure Table
-/// storage for one partition, so that rowstone splits where Azure Table storage might.
+/// The load from which a range is split, in operations per second. It is the scalability target of
+/// Azure Table storage for one partition, so that rowstone splits where Azure Table storage might.
 const SPLIT_OPS: f64 = 2_000.0;
-/// Two ranges are merged if their combined load is below the split load divided by this.
+/// Two ranges are merged if their combined load is below the load at which a range is split,
+/// divided by this number.
 const MERGE_OPS_PART: f64 = 8.0;
 /// The minimum size of a range that is split by load, in bytes. It is well above 1 MiB: at a range
 /// boundary, a flush starts a new file only if the current file has at least 1 MiB, so the flushed
@@ -39,12 +41,12 @@ const COLD_MINUTES: usize = HISTORY_MINUTES;
 /// The minimum share of the load on the smaller side of a cut. With less, the larger side would be
 /// nearly as hot as the whole range.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// The minimum share of the load on each side of a cut, in each of the last minutes. At 16 sampled
-/// keys per minute it requires two keys on each side. A side with [`DIVIDES_SHARE`] of the load has
-/// at least two in 94 % of the minutes.
+/// The minimum share of the load on each side of a cut, in each of the last minutes. If 16 keys are
+/// sampled in a minute, each side must have two of them. A side with [`DIVIDES_SHARE`] of the load
+/// has at least two sampled keys in 94 % of the minutes.
 const LASTING_SHARE: f64 = 0.1;
-/// The minimum number of sampled keys for estimating shares. With fewer, the standard error exceeds
-/// 9 %.
+/// The minimum number of sampled keys from which the load on each side of a cut is estimated. With
+/// fewer, the standard error of a side's share exceeds 9 %.
 const SAMPLES_MIN: usize = 32;
 /// A partition with at least this share of all operations is treated as if it had the whole load.
 pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
@@ -54,13 +56,14 @@ pub(crate) const DIRECTED_SHARE: f64 = 0.5;
 /// The share of the bytes to leave below the cut of a range with ascending inserts. The lower part
 /// will not grow any more, so it should be nearly full.
 const ASCENDING_CUT: f64 = 0.875;
-/// The minimum share of the bytes on each side of a cut between two partitions. If no partition
-/// boundary leaves that much, the cut is inside a partition.
+/// The minimum share of the bytes on each side of a cut between two partitions; 1 -
+/// [`ASCENDING_CUT`] with ascending inserts. If no partition boundary leaves that much, the cut is
+/// inside a partition.
 const SIZE_SHARE_MIN: f64 = 0.2;
 /// The maximum number of ranges of a table. The list of a table's ranges is often read as a whole,
-/// and each split writes an edit.
+/// and each split appends an edit to the manifest.
 const TABLE_RANGES_MAX: usize = 1_024;
-/// The maximum number of ranges of a database, not counting the first of each table.
+/// The maximum number of ranges of a database, not counting the first range of each table.
 const DATABASE_SPLITS_MAX: usize = 8_192;
 /// The maximum number of splits per minute. At the default size of ranges this is enough for 16 GB
 /// of new data per minute.
@@ -86,8 +89,8 @@ pub(crate) struct Limits {
 pub(crate) struct RangeState {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
-    /// The bytes of all references of the range, counting only the keys in their clips. Estimated
-    /// without reading files.
+    /// The bytes of all files of the range, counting only the keys in its part (*clip*) of each
+    /// file. Estimated without reading files.
     pub(crate) bytes: u64,
     pub(crate) load: LoadSummary,
     /// Seconds since the range was split, merged or created, or since the database was opened.
@@ -97,7 +100,7 @@ pub(crate) struct RangeState {
 /// The counts that limit the number of splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The ranges of the whole database, not counting the first of each table.
+    /// The number of ranges of the whole database, not counting the first range of each table.
     pub(crate) database_splits: usize,
     /// The number of splits in the last minute.
     pub(crate) splits_last_minute: usize,
@@ -121,7 +124,7 @@ pub(crate) enum LoadShape {
     Ascending,
     /// Inserts are below all other keys.
     Descending,
-    /// One partition has nearly all of the load.
+    /// One partition has at least [`ONE_PARTITION_SHARE`] of the load.
     OnePartition,
     /// A cut at the key `at` divides the load: the share `lower_share` is on the lower side.
     Divides { at: Box<[u8]>, lower_share: f64 },
@@ -130,7 +133,7 @@ pub(crate) enum LoadShape {
 }
 
 impl Limits {
-    /// Returns the limits for a database with full files of `run_file_bytes` bytes.
+    /// Returns the limits for a database whose full table files have `run_file_bytes` bytes.
     pub(crate) fn for_files(run_file_bytes: u64) -> Self {
         let split_bytes = run_file_bytes.saturating_mul(SPLIT_RUN_FILES);
         Self {
@@ -217,8 +220,8 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     shape_in(load, HOT_MINUTES)
 }
 
-/// Classifies a load. A cut divides it only if it would have done so in each of the last `minutes`,
-/// as far as these are known.
+/// Classifies a load. The result is `Divides` only if the cut would also have divided the load of
+/// each of the last `minutes`, as far as these were recorded.
 fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     let is = |access: Access| load.samples.iter().filter(|s| s.access == access).count();
     let (all, ascending, descending) =
@@ -253,8 +256,8 @@ fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
     let samples = &load.samples;
     let all = samples.len() as f64;
     debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
-    // Future ascending inserts will be above any cut, and descending ones below any cut, so the
-    // sampled ones are counted there.
+    // Future ascending inserts will be above any cut. So the sampled ascending inserts count above
+    // every cut, and the descending ones below.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
     let mut best: Option<(&[u8], f64)> = None;
     for pair in samples.windows(2) {
@@ -275,8 +278,8 @@ fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
     divides.then(|| (at.into(), share))
 }
 
-/// True if both sides of a cut at the key `at` had load in each of the last `minutes`, as far as
-/// these are known.
+/// True if, in each of the last `minutes` that were recorded, each side of a cut at the key `at`
+/// had at least [`LASTING_SHARE`] of the load.
 fn has_lasted(load: &LoadSummary, at: &[u8], minutes: usize) -> bool {
     load.windows.iter().take(minutes).all(|keys| {
         let (all, below) = (keys.len(), keys.partition_point(|key| **key < *at));

@@ -14,9 +14,10 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// Returns the edit that splits `range` at `key` into two ranges with the ids `ids`. `key` must be
-/// inside the span and above its start. If `key` is inside the clip of a reference, `left_bytes`
-/// estimates the bytes of the reference below `key`.
+/// Returns the edit that splits `range` at `key` into two ranges with the given ids. `key` must be
+/// inside the span of the range and above its start. If the clip of a reference (the keys of the
+/// file that belong to the range) contains `key`, `left_bytes` estimates the bytes of the reference
+/// below `key`.
 pub(crate) fn split<F: RangeFile>(
     range: &Range<F>,
     key: &[u8],

@@ -1,13 +1,13 @@
-//! The load of one range: rates now and in the last hour, the pattern of writes, the heaviest
-//! partitions, and a sample of accessed keys. `lsm::load_sampling` chooses the operations to
-//! record; each call stands for `weight` operations. `decide` uses the load.
+//! Measures the load of one range: rates now and in the last hour, the pattern of writes, the
+//! heaviest partitions, and a sample of accessed keys. `lsm::load_sampling` chooses the operations
+//! to record; each recorded operation stands for `weight` operations. `decide` uses the load.
 //!
 //! Invariants
 //! * time is an argument and advances in steps of [`STEP_SECONDS`]; results depend only on the
 //!   calls;
 //! * the size is bounded: about 12 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * values decay with the half-life [`HALF_LIFE_SECONDS`], except values kept per minute, and
-//!   distinct partitions, which cover the last one to two [`GENERATION_SECONDS`].
+//! * values decay with the half-life [`HALF_LIFE_SECONDS`], except values kept per minute, and the
+//!   count of distinct partitions, which covers the last one to two [`GENERATION_SECONDS`].
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
@@ -38,7 +38,7 @@ pub(crate) const SAMPLES: usize = 64;
 /// The number of past minutes for which sampled keys are kept separately, in addition to the sample
 /// of the whole load.
 pub(crate) const WINDOWS: usize = 5;
-/// The number of sampled keys kept for each of these minutes.
+/// The number of sampled keys kept for each of the [`WINDOWS`] minutes.
 const WINDOW_KEYS: usize = 16;
 /// The minimum time in seconds between the starts of two *turns*. During a turn the files of a
 /// range are merged to speed up its reads.
@@ -110,10 +110,10 @@ pub(crate) struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// A write between recently written keys.
+    /// A write that is neither ascending nor descending, or that follows too few writes to tell.
     Write,
-    /// A write above all recently written keys. If most writes are, the next ones are expected to
-    /// be higher still.
+    /// A write above all recently written keys. If most writes are ascending, the next ones are
+    /// expected to have even higher keys.
     Ascending,
     /// A write below all recently written keys.
     Descending,
@@ -131,14 +131,13 @@ pub(crate) struct LoadSummary {
     /// The number of distinct partitions that were accessed in the last 10 to 20 minutes. Only
     /// recorded operations count.
     pub(crate) distinct: f64,
-    /// The heaviest partitions, heaviest first. The number is the partition's share of all
-    /// operations, 0 to 1.
+    /// The heaviest partitions, heaviest first, each with its share of all operations, 0 to 1.
     pub(crate) heaviest: Vec<(Heavy, f64)>,
     /// The sampled keys, in order.
     pub(crate) samples: Vec<Sample>,
     /// Keys accessed in each of the last [`WINDOWS`] full minutes, newest first; each in key order.
     pub(crate) windows: Vec<Vec<Box<[u8]>>>,
-    /// Reads and writes per second, added, in each of the last [`HISTORY_MINUTES`] full minutes,
+    /// The sum of reads and writes per second in each of the last [`HISTORY_MINUTES`] full minutes,
     /// newest first. Minutes before the first operation are zeros; an empty list means all zeros.
     pub(crate) minutes: Vec<f64>,
     /// The largest size recorded in the last one to two hours, in bytes.
@@ -195,14 +194,14 @@ impl RangeLoad {
         }
     }
 
-    /// Records `weight` reads. One of them, the sampled one, is of `key`.
+    /// Records a sampled read of `key`, which stands for `weight` reads.
     pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.reads.now += weight;
         self.record(key, Access::Read, weight);
     }
 
-    /// Records `weight` writes. One of them, the sampled one, is of `key`.
+    /// Records a sampled write of `key`, which stands for `weight` writes.
     pub(crate) fn write(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.writes.now += weight;
@@ -279,7 +278,7 @@ impl RangeLoad {
 
     /// Starts a turn, in which the range is merged to speed up reads, however much the merge
     /// writes. Returns false during a turn, and within [`TURN_SECONDS`] after the start of the last
-    /// one.
+    /// turn.
     pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
         let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
         if !had_one && !self.loss.in_turn {
@@ -362,8 +361,8 @@ impl RangeLoad {
         self
     }
 
-    /// True if the load can be discarded, because all rates were zero for an hour. Discarding it
-    /// loses nothing else but the recorded cost of overlapping files.
+    /// True if the load can be discarded, because all rates were zero for an hour. The only other
+    /// information lost is the recorded cost of overlapping files.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
         // The rates do not include operations of the current step yet, so check these separately.
@@ -486,7 +485,7 @@ impl RangeLoad {
 }
 
 impl LoadSummary {
-    /// Returns reads and writes per second, added.
+    /// Returns the sum of reads and writes per second.
     pub(crate) fn ops(&self) -> f64 {
         self.reads + self.writes
     }

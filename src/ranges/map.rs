@@ -1,7 +1,8 @@
 //! All ranges of a database, in key order.
 //!
 //! A range is found by key with a binary search, and by id with a linear search of a dense list of
-//! ids. The linear search is cheap in comparison: every change of the version copies the whole map.
+//! ids. The linear search is cheap compared with a change of the version, which copies the whole
+//! map.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile};
 
-/// Ranges ordered by key. A clone copies one pointer per range.
+/// Ranges ordered by key. Cloning a map copies one pointer per range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<F> {
     /// The ranges, ascending and disjoint.

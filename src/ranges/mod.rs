@@ -1,5 +1,5 @@
-//! Contiguous key ranges, each with references to its own files. This module does no I/O and is
-//! generic over the file type. `manifest` knows which files exist.
+//! Contiguous key ranges, each with references to parts of files: *young* files, which may overlap,
+//! and an older *sorted run*. This module does no I/O and is generic over the file type.
 //!
 //! Invariants, enforced by [`Range::check`] and [`RangeMap::change`]
 //! * ranges do not overlap, so a key belongs to at most one;
@@ -113,8 +113,8 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
     }
 
-    /// Adds a reference at its place in the order. It may violate an invariant, so the caller must
-    /// call [`check`](Self::check) afterwards.
+    /// Adds a reference at its place in the order. The reference may violate an invariant, so the
+    /// caller must call [`check`](Self::check) afterwards.
     pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
         let age = |reference: &Reference<F>| {
             let (seq_min, seq_max) = reference.file.seqs();

@@ -2,10 +2,10 @@
 //! ones there are. Sketches have a fixed size, are deterministic, and do no I/O.
 //!
 //! Invariants
-//! * [`Heaviest`]: the weight stored for a partition is never below its true weight, and above it
-//!   by at most `over`. `over` is at most the total weight divided by [`HEAVIEST_SLOTS`] (twice
-//!   that after a join). So every partition with a larger share is in the sketch. A split loses
-//!   partitions that are not in the sketch;
+//! * [`Heaviest`]: the weight stored for a partition is at least its true weight, and exceeds it by
+//!   at most `over`. `over` is at most the total weight divided by [`HEAVIEST_SLOTS`] (twice that
+//!   after a join). So every partition with a larger share is in the sketch. Splitting a sketch
+//!   loses the partitions outside it;
 //! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, with a standard error of 4.6 % above.
 //!   Order and repetitions have no effect.
 
@@ -69,8 +69,8 @@ impl Heaviest {
         if self.slots.len() < HEAVIEST_SLOTS {
             return self.slots.push(Heavy { partition, weight, over: 0.0, hash });
         }
-        // A partition that is not in the sketch weighs at most as much as the lightest one in it.
-        // That one is replaced.
+        // A partition that is not in the sketch weighs at most as much as the lightest partition in
+        // the sketch, which is replaced.
         let lightest = self.slots.iter_mut().min_by(|a, b| a.weight.total_cmp(&b.weight));
         if let Some(slot) = lightest {
             let over = slot.weight;
@@ -98,8 +98,8 @@ impl Heaviest {
         ranked
     }
 
-    /// Merges another sketch into this one. The error bound is the same as if one sketch had
-    /// received both streams.
+    /// Merges another sketch into this one. The error bound at most doubles, as the header of this
+    /// file states.
     pub(crate) fn join(&mut self, other: &Heaviest) {
         let (floor, other_floor) = (self.floor(), other.floor());
         for slot in &mut self.slots {
@@ -124,9 +124,9 @@ impl Heaviest {
         self.slots.truncate(HEAVIEST_SLOTS);
     }
 
-    /// Splits the sketch at a key. Each partition is assigned to the side where it starts. The part
-    /// of the total weight that is not certainly of a partition in the sketch is divided:
-    /// `left_share` of it is assigned to the left side.
+    /// Splits the sketch at a key. The guaranteed weight of each partition (`weight - over`) is
+    /// assigned to the side where the partition starts. The rest of the total weight is divided:
+    /// the left side receives the fraction `left_share`.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
         debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
         let is_part = |slot: &Heavy| slot.over <= slot.weight;
@@ -217,8 +217,8 @@ impl Distinct {
 /// zeros of the hash plus one is its new value, if greater.
 fn register(registers: &mut [u8; REGISTERS], hash: u64) {
     let index = (hash % REGISTERS as u64) as usize;
-    // At most 56, because the index bits do not count. So the sum of 2^-rank over all registers is
-    // exact.
+    // At most 56, because the lowest 9 bits are the index and do not count. So the sum of 2^-rank
+    // over all registers is exact.
     let rank = ((hash | (REGISTERS as u64 - 1)).leading_zeros() + 1).min(56) as u8;
     registers[index] = registers[index].max(rank);
 }
@@ -236,7 +236,7 @@ mod tests {
         sketch.add(&name(i), partition_hash(&name(i)), weight);
     }
 
-    /// Returns a random partition; lower ones are more frequent.
+    /// Returns the number of a random partition; low numbers are more frequent.
     fn skewed(rng: &mut Rng, partitions: u64) -> u64 {
         (0..3).fold(partitions, |span, _| rng.below(span) + 1) - 1
     }

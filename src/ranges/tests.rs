@@ -192,8 +192,8 @@ fn ranges_may_leave_gaps_and_must_not_overlap() {
     assert!(map.change(&[RangeId(1)], Vec::new()).is_err());
 }
 
-/// Returns a range with files of random spans. The Seqs of each file are above those of all files
-/// before it.
+/// Returns a range with files of random spans. All Seqs of a file are greater than the Seqs of the
+/// files created before it.
 fn random_range(rng: &mut Rng) -> Range<File> {
     let mut range = range(Span::all());
     let mut seq = 1;
@@ -286,7 +286,7 @@ fn trap_12_chains_hold_every_file_once_newer_before_older() {
     }
 }
 
-/// Returns the ranges that `edit` creates. Their files are those of the ranges `from`.
+/// Returns the ranges that `edit` creates. The files are taken from the ranges `from`.
 fn made(edit: &VersionEdit, from: &[&Range<File>]) -> Vec<Range<File>> {
     let references = || from.iter().flat_map(|range| range.references());
     let make = |meta: &RangeMeta| {

@@ -32,7 +32,7 @@ pub(crate) struct Account {
     /// The path of the database as configured when the server started.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// The service properties, which every request needs, cached: the text from which they were
+    /// A cache of the service properties, which every request needs: the text from which they were
     /// parsed, and the parsed form.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
@@ -53,8 +53,8 @@ pub(crate) struct Accounts {
     by_name: BTreeMap<String, Arc<Account>>,
 }
 
-/// The differences other than keys that were found when the configuration was read again. To apply
-/// them, the server must be restarted.
+/// The differences, apart from keys, between the running server and a configuration that is read
+/// again. To apply them, the server must be restarted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rotated {
     /// Accounts that did not exist at the start.
@@ -65,7 +65,7 @@ pub(crate) struct Rotated {
     pub(crate) moved: Vec<String>,
 }
 
-/// Policies of a table are stored as a note, a named text in the catalog. This is its name.
+/// The name of the note (a named text in the catalog) that stores the access policies of a table.
 pub(super) const POLICIES: &str = "policies";
 /// The maximum number of keys of an account. All keys are valid, so that one can be replaced while
 /// clients use another.

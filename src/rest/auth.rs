@@ -19,7 +19,7 @@ use super::accounts::Account;
 use super::request::Request;
 
 /// The rights of an authenticated client. A client with a key of the account has all rights; a
-/// client with a token has those of the token.
+/// client with a token has the rights of its token.
 #[derive(Debug)]
 pub(super) struct Grant(Option<sas::Grant>);
 

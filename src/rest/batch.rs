@@ -1,4 +1,5 @@
-//! Batches: entity group transactions, and the single read that a batch may contain instead.
+//! Answers batches: entity group transactions, and the single read that a batch may contain
+//! instead.
 //!
 //! Invariants
 //! * a batch is parsed completely before its operations are carried out, by one commit;
@@ -32,7 +33,8 @@ const ANSWER_BYTES: usize = 640;
 /// The data that the answer to an operation needs.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    /// The table's name as spelled in this operation; `None` if it is spelled as in the first one.
+    /// The table's name as spelled in this operation; `None` if it is spelled as in the first
+    /// operation.
     name: Option<String>,
     preference: Option<Preference>,
     /// The metadata level of the entity in the answer, if there is one.
@@ -110,12 +112,13 @@ pub(super) fn answer(
     Ok(Reply { share, ..reply })
 }
 
-/// Whether the whole request fails, because the fault is one of the server and not of an operation.
+/// Whether the fault is an error of the server and not of an operation. The whole request then
+/// fails.
 fn is_of_server(fault: &Fault) -> bool {
     matches!(fault.status, 500 | 503 | 507)
 }
 
-/// Carries out the read of a batch.
+/// Carries out a batch that contains one read.
 fn read(
     context: &RequestContext<'_>,
     part: &Part<'_>,

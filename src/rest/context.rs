@@ -30,7 +30,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) commits: &'a Commits,
 }
 
-/// How the commit of a request is completed.
+/// How the commit of a request completes.
 pub(super) enum Commits {
     /// The first attempt: the ticket of the commit is stored here, and the caller waits for the
     /// commit before it answers.

@@ -1,4 +1,4 @@
-//! Requests for entities: queries, reads and writes of single entities.
+//! Answers requests for entities: queries, and reads and writes of single entities.
 //!
 //! `batch` handles several writes in one request, and `table` defines the semantics of writes.
 
@@ -42,7 +42,7 @@ pub(super) struct Write<'t> {
 }
 
 /// The parsed headers of a write. Headers are parsed when they are first needed. The operations of
-/// a batch mostly share one value.
+/// a batch mostly have the same headers and then share one `Meaning`.
 pub(super) struct Meaning {
     pub(super) method: Method,
     version: Version,
@@ -210,8 +210,8 @@ pub(super) fn sent_back(
     }
 }
 
-/// Returns an upper bound of the bytes that the entity takes in the answer; 0 if the answer has
-/// none.
+/// Returns an upper bound of the bytes that the entity takes in the answer; 0 if the answer does
+/// not contain it.
 pub(super) fn sent_back_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -329,7 +329,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
 }
 
 impl Meaning {
-    /// Returns the value for a write with this method. No header is parsed yet.
+    /// Creates the value for a write with this method. No header is parsed yet.
     pub(super) fn of(method: Method, version: Version) -> Self {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }

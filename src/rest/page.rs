@@ -1,5 +1,5 @@
-//! The web page at `/`, and the requests that only this page makes: statistics, the range map,
-//! explanations of queries.
+//! Serves the web page at `/`, and answers the requests that only this page makes: for statistics,
+//! the range map, and explanations of queries.
 //!
 //! The page is one embedded file without external resources. It has no rights of its own: it signs
 //! its requests with the account's key, which it keeps only in the tab.
@@ -26,7 +26,7 @@ const JSON: &str = "application/json; charset=utf-8";
 /// resource and no site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// The path, under the account, of the requests that only the page makes.
+/// The first part of the paths, after the account, that only the page requests.
 const INSIDE: &str = "$rowstone/";
 /// The maximum number of entities that a query may read when the page asks to explain it.
 const EXPLAINED: usize = 100;
@@ -36,7 +36,8 @@ const EXPLAINED: usize = 100;
 pub(crate) struct Settings {
     /// Whether the page may change entities.
     pub(crate) allow_edit: bool,
-    /// Whether requests beyond the scalability targets are refused; shown on the page.
+    /// Whether the server refuses requests beyond the scalability targets of Azure Table storage.
+    /// The page shows this.
     pub(crate) is_throttled: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Compares sets of texts with the texts that they contain. The tests of `plan` cover sets of keys.
+//! Checks which texts a set of texts contains, after each operation. The tests of `plan` cover sets
+//! of keys.
 
 use super::*;
 use crate::rng::Rng;

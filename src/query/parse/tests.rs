@@ -11,7 +11,7 @@ fn check(text: &str, expected: Filter) {
     assert_eq!(printed.parse::<Filter>().unwrap(), expected, "{text}: {printed}");
 }
 
-/// Expects `InvalidInput` with this message; `broken` checks only the position of a syntax error.
+/// Asserts that `text` is refused with `InvalidInput` and this message.
 #[track_caller]
 fn invalid(text: &str, expected: &str) {
     let error = text.parse::<Filter>().unwrap_err();

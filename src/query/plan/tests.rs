@@ -35,7 +35,7 @@ fn not(node: Node) -> Node {
 }
 
 /// Returns the `and` or `or` of `nodes`. As in [`Node::and`], a node of the same kind is replaced
-/// by its own nodes.
+/// by its children.
 fn list(op: Op, nodes: impl IntoIterator<Item = Node>) -> Node {
     let mut flat = Vec::new();
     for node in nodes {

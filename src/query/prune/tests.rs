@@ -223,7 +223,8 @@ fn comparison(rng: &mut Rng, versions: &[(bool, Version)], wide: u64) -> Node {
         2 => Property::Named("Nobody".into()),
         _ => Property::Named((*rng.pick(&NAMES)).into()),
     };
-    // Mostly an existing value is used, so that comparisons have both results.
+    // In most cases the literal is a value that occurs in the rows, so that comparisons have both
+    // results.
     let (_, version) = rng.pick(versions);
     let there = version.row.iter().flatten().map(|(_, value)| value).collect::<Vec<_>>();
     let value = match &property {
@@ -268,8 +269,8 @@ fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     blocks
 }
 
-/// Counts blocks: all, those that the masks exclude, and those in which they say that every row
-/// matches.
+/// Numbers of blocks: all blocks, blocks that the masks exclude, and blocks in which every row
+/// matches according to the masks.
 #[derive(Debug, Default)]
 struct Pruned {
     blocks: u64,
@@ -329,7 +330,7 @@ fn explore(seeds: u64) -> Result<Pruned, String> {
 #[test]
 fn trap_40_zones_never_exclude_a_row_that_meets_a_filter_or_that_does_not() {
     let pruned = explore(60).unwrap_or_else(|wrong| panic!("{wrong}"));
-    // If the masks were all ones, the test would pass without testing anything.
+    // If every bit of every mask were set, the test would pass without testing anything.
     assert!(pruned.none * 4 > pruned.blocks, "{pruned:?}");
     assert!(pruned.every * 10 > pruned.blocks, "{pruned:?}");
 }

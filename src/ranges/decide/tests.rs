@@ -192,8 +192,8 @@ fn an_appended_tail_is_separated_from_rows_that_are_read() {
     assert!((0.35..=0.65).contains(&lower_share));
 }
 
-/// Rows are appended, and the last 150 of them are read. Soon after a cut, the whole load would be
-/// above it.
+/// Rows are appended, and the last 150 of them are read. The range must not be cut, because soon
+/// after a cut the whole load would be above it.
 #[test]
 fn appended_rows_that_are_read_while_new_are_not_cut() {
     for reads in [5, 7, 9] {

@@ -108,7 +108,8 @@ impl Budget {
 }
 
 impl Share {
-    /// Reduces the share to that of a body of `bytes`, and returns the rest to the budget.
+    /// Reduces the share to the amount for a body of `bytes` bytes, and returns the excess to the
+    /// budget.
     pub(in crate::rest) fn fit(&mut self, bytes: usize) {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));

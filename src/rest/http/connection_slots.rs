@@ -113,8 +113,8 @@ pub(in crate::rest) struct SlotStream<S> {
     draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
 
-/// The maximum time for which input is discarded. A slow client reads the answer only after it has
-/// sent everything.
+/// The maximum time for which input is discarded. It is long because a client may read the answer
+/// only after it has sent everything.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 4 << 10;
 
@@ -197,8 +197,8 @@ impl ConnectionSlot {
         self.may_leave_input_unread.load(Ordering::SeqCst)
     }
 
-    /// Returns `body` as bytes that record when the last of them has been sent. Small bodies are
-    /// returned unchanged.
+    /// Wraps `body` so that the slot records when the last byte of the body has been sent. Small
+    /// bodies are returned unchanged.
     pub(in crate::rest) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() <= SMALL_BYTES {
             return body;

@@ -1,6 +1,7 @@
 //! Limits on the resources of a server, so that no client can exhaust them.
 //!
-//! `model` has the limits of entities and names, `protocol` those on the syntax of requests.
+//! `model` has the limits of entities and names, `protocol` has the limits on the syntax of
+//! requests.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The log of the server on standard error. `tracing-appender` writes it in a separate thread. This
-//! file bounds the bytes that wait to be written, counts lost lines, and logs panics.
+//! Logs to standard error through a queue, which a thread of `tracing-appender` writes. Bounds the
+//! bytes that wait to be written, counts lost lines, and logs panics.
 //!
 //! Invariants
 //! * logging, also of a panic, never waits for the reader of standard error, and does not fail if
@@ -150,7 +150,7 @@ impl<W: Write> Sink<W> {
         Sink { out, counts, is_torn: false, reported: 0 }
     }
 
-    /// Writes a line. Returns false if it is lost, at least in part.
+    /// Writes a line. Returns false if it was not written completely.
     fn put(&mut self, line: &[u8]) -> bool {
         if self.is_torn && self.put_all(b"\n") == 1 {
             self.is_torn = false;

@@ -1,6 +1,6 @@
-//! HTTP connections: accepting them, reading requests, writing responses.
+//! Accepts HTTP connections, reads requests and writes responses.
 //!
-//! `service` computes the answers, `protocol` defines the form of requests and responses.
+//! `service` computes the answers, `protocol` defines the format of requests and responses.
 
 pub(super) mod body;
 pub(super) mod connection_slots;

@@ -1,4 +1,5 @@
-//! The process of a server: its listeners, its signals, its accounts, and closing its databases.
+//! Runs the process of a server: opens its listeners, handles its signals, replaces the keys of its
+//! accounts, and closes its databases.
 //!
 //! `server` handles connections, and `cli::service` parses the arguments.
 
@@ -24,7 +25,7 @@ use crate::rest::service::Service;
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) listen: SocketAddr,
-    /// The address where metrics are served; `None` if they are not.
+    /// The address where metrics are served; `None` if metrics are not served.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,

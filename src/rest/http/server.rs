@@ -1,4 +1,4 @@
-//! Connections: accepting them, reading requests, writing responses, and a graceful stop.
+//! Accepts connections, reads requests, writes responses, and stops gracefully.
 //!
 //! Invariants
 //! * clients' use of connections, memory and time is bounded (`limits`);
@@ -46,8 +46,8 @@ use crate::rest::service::{Request, Service};
 /// The maximum time in which a connection over the limit can send its request and receive the
 /// refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// If a body has not arrived after this time, the client is authenticated first, and the request
-/// may be refused without waiting for the rest of the body.
+/// If a body has not arrived completely after this time, the client is authenticated before the
+/// rest is read. So a request may be refused without waiting for the rest.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
 
 /// A server that is ready to run.
@@ -323,7 +323,8 @@ async fn receive(
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
     let leave = || request.slot.iter().for_each(|slot| slot.leave_input_unread());
-    // Check the size again: the library accepts a larger head if it arrives in one piece.
+    // Check the size of the head again: the library accepts a larger head if it arrives in one
+    // piece.
     if head_bytes > HEAD_BYTES_MAX {
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");

@@ -1,4 +1,4 @@
-//! TLS from certificate files.
+//! Configures TLS from certificate files.
 
 use std::path::PathBuf;
 use std::sync::Arc;

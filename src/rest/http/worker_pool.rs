@@ -3,8 +3,8 @@
 //! Invariants
 //! * a connection runs in one thread at a time, and every wake-up is followed by another poll;
 //! * no thread is idle while a connection is ready;
-//! * the number of threads that are not blocked is at most that of processors, and the number of
-//!   blocked ones is bounded;
+//! * there are at most as many threads that are not blocked as processors, and the number of
+//!   blocked threads is bounded;
 //! * after the pool is dropped no connection runs, and everything that connections held is
 //!   released.
 
@@ -41,10 +41,10 @@ use super::stage::Stage;
 /// held up. If no thread is idle, the guard starts a new thread to replace it. When the held-up
 /// turn ends, its thread exits if there are now more threads than needed.
 ///
-/// Tokio's multi-thread runtime with `block_in_place` reaches 0.64 to 0.91 of this throughput
-/// (`benches/serve`). Without `block_in_place`, one request that waits for a disk blocks all events
-/// of that runtime: a worker that an event woke runs the request itself, and does not first pass
-/// the handling of events on.
+/// Tokio's multi-thread runtime with `block_in_place` reaches 0.64 to 0.91 of this pool's
+/// throughput (`benches/serve`). Without `block_in_place`, one request that waits for a disk blocks
+/// all events of that runtime: a worker that an event woke runs the request itself, and does not
+/// first pass the handling of events on.
 pub(in crate::rest) struct WorkerPool {
     shared: Arc<Shared>,
     /// Dropped last, after all threads have released it. Its drop waits for the threads.
@@ -76,7 +76,7 @@ struct State {
     /// The current turn of each thread that serves connections.
     threads: Vec<Arc<Turn>>,
     held_up: usize,
-    /// The number of threads that hold the runtime, including the guard.
+    /// The number of threads that hold a reference to the runtime, including the guard.
     running: usize,
 }
 
@@ -91,7 +91,7 @@ const SEEN: usize = 2;
 /// The guard has seen the turn twice, so the thread counts as held up.
 const HELD_UP: usize = 3;
 
-/// A connection, and what remains of its work.
+/// A connection, and the future that does its remaining work.
 struct Connection {
     shared: Arc<Shared>,
     id: u64,

@@ -1,4 +1,4 @@
-//! Addresses of requests: parsing and writing them.
+//! Parses and writes the addresses of requests: path, query string and `Host` header.
 //!
 //! Invariants
 //! * parsing first splits the raw path, then decodes percent-escapes, then reads quoted literals.
@@ -68,7 +68,7 @@ pub(crate) enum Style {
 }
 
 const SECONDARY: &str = "-secondary";
-/// A host with this label after its first one begins with the account's name.
+/// If a label of a host after the first is this word, the first label names the account.
 const SERVICE_LABEL: &str = "table";
 
 impl Key {

@@ -1,4 +1,5 @@
-//! Entity group transactions as multipart bodies: reading requests, writing responses.
+//! Reads the requests and writes the responses of entity group transactions, which are multipart
+//! bodies.
 //!
 //! Invariants
 //! * the parser scans a body a fixed number of times, whatever its boundaries are; the numbers of
@@ -39,7 +40,7 @@ pub(crate) struct Part<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
     pub(crate) headers: Fields<'a>,
-    /// Without surrounding white space.
+    /// The body without surrounding white space.
     pub(crate) body: &'a str,
     pub(crate) content_id: Option<&'a str>,
 }
@@ -47,7 +48,7 @@ pub(crate) struct Part<'a> {
 /// Headers of a part, in order. Parts of one body with byte-identical headers share them.
 pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 
-/// Headers while they are read.
+/// The headers of a part while they are parsed.
 type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
 /// The headers read most recently: of a part, and of the HTTP message in it. They are reused if the

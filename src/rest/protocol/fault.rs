@@ -1,4 +1,4 @@
-//! Error responses: code, status, message, and the body as JSON or XML. Bodies are also parsed.
+//! Builds error responses: code, status, message, and the body as JSON, XML or HTML.
 //!
 //! Invariants
 //! * codes, statuses and messages equal those of Azure Table storage;

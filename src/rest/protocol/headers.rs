@@ -1,4 +1,4 @@
-//! Request headers: version, metadata level, preference, condition, method.
+//! Parses request headers: version, metadata level, preference, condition, method.
 //!
 //! Invariants
 //! * the same code reads the headers of a request and the headers of an operation in a batch;
@@ -19,7 +19,7 @@ pub(crate) trait Headers {
     /// Returns the `index`-th value, counted from 0, of the headers named `name`; ignores case.
     fn nth(&self, name: &str, index: usize) -> Option<&str>;
 
-    /// Returns the value of the first header of that name, without surrounding white space.
+    /// Returns the value of the first header named `name`, without surrounding white space.
     fn value(&self, name: &str) -> Option<&str> {
         self.nth(name, 0).map(trimmed)
     }
@@ -62,7 +62,7 @@ pub(crate) enum Level {
 }
 
 named! {
-    /// Whether a client wants the entity back from an insert.
+    /// Whether the client wants the response to an insert to contain the entity.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Preference {
         Content "return-content",
@@ -162,7 +162,8 @@ const VERSIONS: &[&str] = &[
 ];
 
 impl Version {
-    /// The version of requests that name none. The client libraries for tables send it.
+    /// The version assumed for a request that names none. The client libraries for tables send this
+    /// version.
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
     /// The first version with upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
@@ -177,7 +178,7 @@ impl Version {
     /// The first version with encryption scopes in account tokens.
     pub(crate) const ENCRYPTION_SCOPE: Version = Version("2020-12-06");
 
-    /// Looks up the version of that name.
+    /// Looks up a version by its text, such as `2019-02-02`.
     pub(crate) fn known(text: &str) -> Option<Version> {
         VERSIONS.iter().find(|version| **version == text).map(|version| Version(version))
     }

@@ -30,9 +30,9 @@ pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
     /// The text written so far, followed by room: bytes with arbitrary content.
     out: &'o mut Vec<u8>,
-    /// Bytes written.
+    /// The number of bytes written.
     len: usize,
-    /// The number of entities written, followed by its maximum.
+    /// The number of entities written so far; `entities_max` is the maximum number.
     entities: usize,
     entities_max: usize,
 }
@@ -50,7 +50,8 @@ struct Members<'s> {
     forms: Forms,
     /// Cached texts of DateTime properties: adjacent rows often have the same time or day.
     times: TimeTexts,
-    /// Buffer for text from functions that only append to a vector; then copied into the page.
+    /// A buffer for functions that can only append to a vector. Their text is then copied into the
+    /// page.
     scratch: Vec<u8>,
 }
 
@@ -74,10 +75,12 @@ trait Line: Sized {
     ) -> Result<(Self, usize), Stop>;
 }
 
-/// A [`Line`] that writes into the unused bytes of the buffer; the field is what is left of them.
+/// A [`Line`] that writes into the unused bytes of the buffer. The field holds the bytes that are
+/// still unused.
 struct Room<'r>(&'r mut [u8]);
 
-/// A [`Line`] that only counts: the field decreases by the number of bytes to be written.
+/// A [`Line`] that writes nothing. It subtracts the length of each text from its field, to measure
+/// the entity.
 struct Count(usize);
 
 /// The reason why an entity was not written.
@@ -138,10 +141,11 @@ struct Form {
 }
 
 struct Column {
-    /// The property to write. `None` if the shape lacks the selected property, which is then null.
+    /// The property to write. `None` if the shape lacks the selected property, which is then
+    /// written as null.
     property: Option<Property>,
     /// The text before the value: a comma, the type annotation if any, the name, and an opening
-    /// quote if the value is quoted. If the property is null, the whole text.
+    /// quote if the value is quoted. For a null property, the whole member, including `null`.
     before: Piece<NAME_BYTES>,
     /// The text before a Double that JSON cannot represent as a number, such as infinity.
     before_infinite: Box<[u8]>,
@@ -174,7 +178,8 @@ const TEXT_BYTES: usize = 64;
 
 /// The maximum number of shapes in the cache.
 const FORMS_MAX: usize = 16;
-/// The first allocation of a page has room for this number of entities of the first one's size.
+/// The first allocation of a page has room for this number of entities of the size of the first
+/// entity.
 const ENTITIES_ROOM: usize = 64;
 /// Later allocations have room for this number of further entities per entity already written.
 const MORE_ROOM: usize = 4;

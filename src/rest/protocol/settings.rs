@@ -1,8 +1,8 @@
-//! Settings of an account and its tables as XML, read and written: access policies, service
+//! Reads and writes the settings of an account and its tables as XML: access policies, service
 //! properties, statistics.
 //!
 //! Invariants
-//! * settings that are written read back the same;
+//! * settings that were written read back unchanged;
 //! * settings that were read are within the service's limits.
 //!
 //! Not here: applying CORS rules (`cors`), the rights that a policy grants (`sas`), storing
@@ -25,7 +25,7 @@ pub(crate) struct Policy {
     pub(crate) id: String,
     pub(crate) start: Option<DateTime>,
     pub(crate) expiry: Option<DateTime>,
-    /// Letters of `raud`.
+    /// The permissions: letters of `raud`.
     pub(crate) permissions: Option<String>,
 }
 
@@ -72,7 +72,7 @@ const POLICIES_MAX: usize = 5;
 const POLICY_ID_MAX: usize = 64;
 /// The maximum number of CORS rules of a service.
 const RULES_MAX: usize = 5;
-/// The longest retention, in days.
+/// The longest time for which logs and metrics can be kept, in days.
 const DAYS_MAX: u16 = 365;
 /// The only version of the logging and metrics settings.
 const ANALYTICS_VERSION: &str = "1.0";
@@ -161,8 +161,8 @@ impl Properties {
         }
     }
 
-    /// Appends the properties as XML. If `old`, in the form of versions before minute metrics and
-    /// CORS.
+    /// Appends the properties as XML. If `old` is true, uses the format of protocol versions before
+    /// minute metrics and CORS.
     pub(crate) fn put(&self, out: &mut Vec<u8>, old: bool) {
         out.extend_from_slice(DECLARATION.as_bytes());
         xml::open(out, ROOT);

@@ -64,7 +64,7 @@ pub(crate) struct SignedParts<'a> {
     pub(crate) comp: Option<&'a str>,
     pub(crate) content_md5: &'a str,
     pub(crate) content_type: &'a str,
-    /// `x-ms-date`, else `Date`.
+    /// The value of `x-ms-date`, or else of `Date`.
     pub(crate) date: &'a str,
 }
 

@@ -3,8 +3,8 @@
 use super::CompareOp::*;
 use super::*;
 
-/// Tests the table of docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and the
-/// service's class.
+/// Tests the table of docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and its
+/// class in Azure Table storage.
 #[test]
 fn classes_are_those_of_the_document() {
     use Class::*;
@@ -135,7 +135,7 @@ fn empty_keys_are_keys() {
     check(&pk(Lt, ""), &[], None);
 }
 
-/// The shortcut for point queries gives the same plan as the sets.
+/// The shortcut for point queries must give the same plan as planning with sets of keys.
 #[test]
 fn the_shortcut_for_points_agrees_with_the_general_plan() {
     let keys = ["", "a", "a/", "a\0", "a\0b", "😀"];

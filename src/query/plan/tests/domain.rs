@@ -38,8 +38,8 @@ impl Domain {
         Self { keys }
     }
 
-    /// Returns all comparisons of keys with the literals of the domain. Also returns comparisons
-    /// with a property, and of keys with literals of another type.
+    /// Returns all comparisons of keys with the literals of the domain. Also returns comparisons of
+    /// other properties, and comparisons of keys with literals of other types.
     pub(super) fn leaves() -> Vec<Node> {
         let mut leaves = vec![named("A"), Node::All];
         for op in OPS {
@@ -64,8 +64,8 @@ impl Domain {
         }
     }
 
-    /// Plans with small limits for sets and steps. The plan may then read and test more rows than
-    /// necessary, but its result must be the same.
+    /// Plans with small limits on the size of sets and on the number of steps. The plan may then
+    /// read and test more rows than necessary, but its result must be the same.
     pub(super) fn check_wide(&self, node: &Node, cuts_max: usize, fuel: usize) {
         let plan = plan_within(node, cuts_max, fuel);
         let spans: Vec<_> = plan.intervals.iter().map(|range| range.span(TABLE)).collect();
@@ -95,7 +95,8 @@ impl Domain {
     }
 }
 
-/// Evaluates the comparisons of the domain.
+/// For every comparison and every key, the evaluation of queries and the bits of this domain must
+/// give the same result.
 #[test]
 fn evaluation_and_domain_agree_on_every_comparison() {
     for leaf in Domain::leaves() {
@@ -149,8 +150,8 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     }
 }
 
-/// Checks the form of a remaining filter: each list has at least two nodes and contains no list of
-/// its own kind, and there are no constants.
+/// Checks the structure of a remaining filter: each list has at least two nodes and contains no
+/// list of its own kind, and there are no constants.
 fn check_form(node: &Node) {
     let (Node::And(nodes) | Node::Or(nodes)) = node else {
         match node {
@@ -177,8 +178,8 @@ fn met(node: &Node, fill: Fill) -> Keys {
     }
 }
 
-/// Returns the keys for which `node` may be true, and those for which it must be, as if each
-/// occurrence of a property had its own value. If there is only one occurrence, the bounds are
+/// Returns the keys for which `node` may be true, and the keys for which it must be true, as if
+/// each occurrence of a property had its own value. If there is only one occurrence, the bounds are
 /// exact.
 fn bounds(node: &Node) -> (Keys, Keys) {
     match node {

@@ -1,9 +1,9 @@
 //! Simulates hours of load: the decisions must come to an end and not oscillate. Without hysteresis
 //! they do oscillate under the same loads, which proves that the tests would detect it.
 //!
-//! Each second of a simulation has a few sampled operations, whose weights add up to the rate.
-//! Decisions are made once a minute, as in the background work of a database. Rows have 64 bytes,
-//! and a range is split at 1 MiB.
+//! Each second of a simulation has a few sampled operations, whose weights add up to the rate of
+//! all operations. Decisions are made once a minute, as in the background work of a database. Rows
+//! have 64 bytes, and a range is split at 1 MiB.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ struct Outcome {
     splits: usize,
     merges: usize,
     ranges: usize,
-    /// The second of the last decision.
+    /// The time of the last decision, in seconds.
     last: u64,
     /// How many times ranges were merged at a former cut, and the merged range was split again.
     flaps: usize,

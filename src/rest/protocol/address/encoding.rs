@@ -1,4 +1,4 @@
-//! Percent-encoding and decoding.
+//! Percent-encodes and decodes texts.
 
 use crate::rest::protocol::fault::{Fault, Known};
 

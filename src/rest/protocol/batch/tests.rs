@@ -211,7 +211,7 @@ fn envelopes_that_are_refused() {
     refused(&text.replace("Prefer: ", ": "));
     refused(&text.replace("Prefer: ", "Prefer: a\rb\u{7}"));
     refused(&text.replace("Prefer: ", &"A: b\r\n".repeat(HEADERS_MAX)));
-    // A second changeset.
+    // A second changeset is refused.
     let inner = &text[..text.find("--batch_B--").unwrap()];
     refused(&format!("{inner}{text}"));
     refused(&format!("{}--batch_B--", inner.repeat(1000)));

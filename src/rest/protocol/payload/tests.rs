@@ -4,13 +4,14 @@
 use super::*;
 use crate::model::{DateTime, ETag, Guid, Seq, Value};
 
-/// Appends the body that an insert, a replace or a merge sends: the minimal level without an ETag.
+/// Appends the body that a client sends for an insert, a replace or a merge: the entity at the
+/// minimal level, without its ETag.
 fn put_request(out: &mut Vec<u8>, entity: &Entity) {
     odata::put_entity(out, entity, None, Metadata::TYPES);
 }
 
 /// Reads an entity from a response. Its ETag is the one in the body, or else is derived from the
-/// Timestamp. Without either, the entity has no ETag.
+/// Timestamp. If the body has neither, the entity has no ETag.
 fn read_single(text: &str) -> Result<Entity, Error> {
     let entity = odata::read_entity(text)?;
     let (mut etag, mut timestamp) = (None, None);

@@ -49,7 +49,7 @@ pub(crate) struct Circumstances {
 pub(crate) struct Grant {
     permissions: String,
     scope: Scope,
-    /// The entities that queries may return.
+    /// The entities that the token covers.
     pub(crate) bounds: KeyBounds,
 }
 
@@ -166,7 +166,7 @@ impl Terms {
 }
 
 impl Grant {
-    /// Checks that the token allows `action`, on `table` if the action concerns one.
+    /// Checks that the token allows `action`, on `table` if the action concerns a table.
     ///
     /// # Errors
     /// `AuthorizationFailure`, `AuthorizationPermissionMismatch`,

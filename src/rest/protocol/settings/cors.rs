@@ -17,7 +17,7 @@ pub(crate) struct CorsRule {
     pub(crate) max_age_seconds: u32,
     /// The response headers that a page may read: names, prefixes such as `x-ms-meta-*`, or `*`.
     pub(crate) exposed: Vec<String>,
-    /// As `exposed`.
+    /// The request headers that a page may send, in the same form as `exposed`.
     pub(crate) allowed: Vec<String>,
 }
 
