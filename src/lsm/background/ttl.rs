@@ -1,7 +1,6 @@
 //! Expires rows. Each table with a time to live has a range tombstone that hides all rows with a
 //! Seq below a bound. The bound follows *lived time*, a clock that ignores wrong wall clocks
-//! (`ttl_clock`). A row with a Timestamp in the future expires if *marks* (records of the last Seq
-//! at a lived time) prove its age.
+//! (`ttl_clock`). A row with a Timestamp in the future expires if *marks* prove its age.
 //!
 //! Invariants
 //! * No row expires early. Lived time follows the monotonic clock and is never ahead of the Seqs.

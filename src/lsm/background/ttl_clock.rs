@@ -3,8 +3,7 @@
 //!
 //! Invariants
 //! * Lived time never decreases, unless the options trust jumps of the wall clock.
-//! * Lived time exceeds the time that has really passed only by accepted jumps of at most one day
-//!   each.
+//! * Lived time exceeds the time that has passed only by accepted jumps of at most one day each.
 //! * If the wall clock matches several eras, the era that moves lived time least is used. An era is
 //!   no longer used after its wall clock went backwards.
 //! * The lived time stored in an era never exceeds lived time when the era was last used.

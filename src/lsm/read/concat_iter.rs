@@ -1,6 +1,5 @@
 //! Reads non-overlapping files one after the other, as one source of a merge. Skips blocks and
-//! files that a filter does not need (`query` evaluates the filter on *zones*, the least and
-//! greatest values in each block).
+//! files that a filter does not need: `query` evaluates it on the least and greatest values.
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;

@@ -1,8 +1,7 @@
 //! Reads a merge in *windows*: all entries below some key (the *limit*) are sorted together.
 //!
 //! Invariants
-//! * a window has all remaining entries below its limit, and therefore all versions of each key in
-//!   the window;
+//! * a window has all remaining entries below its limit, so all versions of each of its keys;
 //! * a file contributes entries of its current block only. The last entry of a block is never in a
 //!   window, because versions of its key may continue in the next block;
 //! * entries with equal heads (the bytes after the common prefix of all keys, at most eight) are
