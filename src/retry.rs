@@ -6,8 +6,8 @@
 //! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
 //! | client library of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
 //!
-//! Invariant: a pause depends only on the policy, the number of the retry and the generator; this
-//! module neither reads a clock nor waits.
+//! Invariant: a pause depends only on the policy, the number of the retry and the random number
+//! generator; this module neither reads a clock nor waits.
 
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ enum Pauses {
         min: Duration,
         max: Duration,
     },
-    /// The pauses before the first three retries, each at most `max`. The last one is repeated.
+    /// The pauses before the first three retries, each at most `max`. Further retries repeat the
+    /// last pause.
     Steps {
         steps: [Duration; 3],
         max: Duration,
@@ -160,8 +161,8 @@ impl RetryPolicy {
         Self { retries: RETRIES, pauses }
     }
 
-    /// Returns a policy with the same pauses and another number of retries. The policy of
-    /// [`client_2010`](Self::client_2010) repeats its last pause.
+    /// Returns a policy with the same pauses and another number of retries. If there are more than
+    /// three, [`client_2010`](Self::client_2010) repeats its last pause.
     pub fn with_retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
@@ -274,7 +275,8 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // All pauses are within the interval, and the extremes are close to its ends.
+            // All pauses are within the expected interval. The shortest and the longest are close
+            // to its ends.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

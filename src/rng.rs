@@ -1,7 +1,7 @@
 //! Random numbers: a small seeded generator, and the only access to the system's entropy.
 
-// The atomic of the standard library, because loom's cannot be in a static. Loom need not explore
-// it, because no thread waits for it.
+// This is the atomic of the standard library, because an atomic of loom (the model checker) cannot
+// be in a static. Loom need not explore accesses to it, because no thread waits for its value.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. Use it
@@ -20,7 +20,7 @@ impl Rng {
     /// Creates a generator with a seed from the operating system.
     pub fn from_entropy() -> Self {
         // If the system provides no entropy, an address and a counter make the seeds within a
-        // process distinct. The numbers protect against stale data, not against attackers.
+        // process distinct. The numbers serve to recognize stale data, not to keep out attackers.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let fallback = || {
             let address = std::ptr::from_ref(&CALLS).addr() as u64;

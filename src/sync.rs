@@ -1,5 +1,5 @@
-//! Synchronization primitives: those of parking_lot, arc-swap and std, or under `cfg(loom)` those
-//! of loom, which tries all orders in which threads may run.
+//! Provides the synchronization primitives of parking_lot, arc-swap and std. Under `cfg(loom)`,
+//! provides those of loom, a model checker that tries all orders in which threads may run.
 //!
 //! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` may run there:
 //! loom's primitives work only inside a loom model.
@@ -40,7 +40,7 @@ pub(crate) use self::sanitized::OnceLock;
 
 /// A `OnceLock` for the thread sanitizer (`.ci/tsan`), which runs without an instrumented standard
 /// library and therefore cannot see the ordering of std's `OnceLock`. The sanitizer does see the
-/// flag of this one: `set` stores it with `Release`, and `get` loads it with `Acquire`.
+/// flag of this type, which `set` stores with `Release` and `get` loads with `Acquire`.
 #[cfg(tsan)]
 mod sanitized {
     use super::{AtomicBool, Mutex, Ordering};

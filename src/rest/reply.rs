@@ -1,4 +1,4 @@
-//! A response before it is sent, and the headers common to all responses.
+//! Builds responses, and adds the headers common to all responses.
 //!
 //! Not here: bodies (`protocol`), headers of single operations (`entities`, `tables`, `settings`).
 
@@ -28,7 +28,8 @@ pub(crate) const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-co
 pub(crate) const DATA_SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// The headers that [`signed`](Reply::signed) adds. Pages of other origins may read them, too.
+/// The headers that [`signed`](Reply::signed) adds. Web pages of other origins may read these
+/// headers, too.
 pub(crate) static COMMON: [HeaderName; 6] = [
     header::X_CONTENT_TYPE_OPTIONS,
     REQUEST_ID,

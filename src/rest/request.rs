@@ -1,4 +1,4 @@
-//! A request as received, before it is interpreted.
+//! Defines a request as it was received, before it is interpreted.
 //!
 //! Not here: reading it from a connection (`http::server`), its meaning (`context`).
 
@@ -21,7 +21,7 @@ use super::http::connection_slots::ConnectionSlot;
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// As in the request line.
+    /// The path as in the request line, with its escapes.
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
@@ -30,7 +30,7 @@ pub(crate) struct Request {
     pub(crate) is_encrypted: bool,
     pub(crate) received: DateTime,
     pub(crate) request_id: String,
-    /// The slot that limits and tracks its connection; `None` for a request without a connection.
+    /// The connection slot of the request; `None` for a request without a connection.
     pub(crate) slot: Option<Arc<ConnectionSlot>>,
     /// The budget of unsent responses; `None` if it is unlimited.
     pub(crate) response_budget: Option<Budget>,
@@ -74,8 +74,8 @@ impl Request {
         has_body && !is_told
     }
 
-    /// Grows `share` to `bytes`, the size of the response. Must be called before the response is
-    /// built.
+    /// Grows `share`, the part of the budget of unsent responses that this response reserves, to
+    /// `bytes`. Must be called before the response is built.
     ///
     /// # Errors
     /// `ServerBusy`.

@@ -347,7 +347,7 @@ impl Request {
             "x-ms-version",
         ];
         // Avoids lookups by name for most requests: this loop is skipped if all values are text,
-        // and the one below if no name occurs twice.
+        // and the loop below is skipped if no name occurs twice.
         let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
         if !self.headers.values().all(is_text) {
             for name in MEANT {
@@ -358,8 +358,8 @@ impl Request {
                 }
             }
         }
-        // Headers that must not be repeated: a proxy and the server could use different values, and
-        // so see different requests.
+        // These headers must not be repeated: if a proxy used the first value and the server the
+        // second, they would see different requests.
         const SINGLE: [&str; 11] = [
             "Accept",
             "Authorization",
@@ -398,8 +398,9 @@ impl Request {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 
-    /// Whether error bodies are XML. They are for preflight requests, and for requests with `comp`
-    /// (settings, policies and statistics), whose other bodies are XML, too.
+    /// Whether error bodies are XML. They are XML for preflight requests and for requests with
+    /// `comp` (settings, policies and statistics). The successful responses to requests with `comp`
+    /// are XML, too.
     fn has_xml_errors(&self) -> bool {
         let query = address::Parameters::read(&self.query).unwrap_or_default();
         query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"

@@ -1,8 +1,8 @@
-//! Settings of an account and of its tables: policies, service properties, statistics, and
-//! cross-origin requests.
+//! Answers requests about the settings of an account and of its tables: policies, service
+//! properties, statistics, and cross-origin requests.
 //!
-//! Settings are stored as notes, small named texts in the catalog of the account's database, in
-//! the same XML as in requests.
+//! Settings are stored as notes, small named texts in the catalog of the account's database, in the
+//! same XML as in requests.
 //!
 //! Not here: parsing and writing the XML (`protocol::settings`).
 

@@ -1,5 +1,6 @@
-//! Sizes and loads of tables and ranges in the Prometheus text format. The number of label values
-//! is bounded: the largest tables and the busiest ranges of a database have samples of their own.
+//! Writes the sizes and loads of tables and ranges in the Prometheus text format. The number of
+//! label values is bounded: only the largest tables and the busiest ranges of a database have their
+//! own samples.
 //!
 //! `db::stats` has the counters of databases, and `db::partitions` describes ranges.
 
@@ -9,14 +10,16 @@ use crate::db::prometheus::{Exposition, Metric};
 use crate::db::{Db, PartitionRange};
 use crate::format::span::Span;
 
-/// The most tables of a database with samples of their own. The others have one together.
+/// The maximum number of tables per database that have their own samples. All other tables of the
+/// database share one sample per metric.
 const TABLES_MAX: usize = 50;
-/// The most ranges of a database with samples.
+/// The maximum number of ranges per database that have samples.
 const RANGES_MAX: usize = 50;
-/// The label of the tables without samples of their own. It is no valid name of a table.
+/// The label value of the sample that the other tables share. It is not a valid table name.
 const OTHERS: &str = "(others)";
 
-/// Each metric of a table and of a range: the end of its name, its help, and its value.
+/// The metrics of tables and ranges. Each has the end of its name, its help text, and the function
+/// that returns its value.
 type Column = (&'static str, &'static str, fn(&Sums) -> f64);
 const COLUMNS: [Column; 6] = [
     ("ranges", "Number of ranges.", |sums| sums.ranges),
@@ -27,7 +30,7 @@ const COLUMNS: [Column; 6] = [
     ("writes_per_second", "Entities written per second; half-life one minute.", |sums| sums.writes),
 ];
 
-/// The sums over some ranges.
+/// The values of one range, or the sums over all ranges of one or several tables.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     ranges: f64,
@@ -38,7 +41,7 @@ struct Sums {
     writes: f64,
 }
 
-/// The values of the labels after `account`, and the sums.
+/// A row of the output: the values of the labels after `account`, and the sums.
 type Row = (Vec<String>, Sums);
 
 /// Writes the metrics of the tables and ranges of several databases, each with its account.
@@ -48,7 +51,7 @@ pub(crate) fn put(out: &mut Exposition, databases: &[(&str, &Db)]) {
         put_metric(out, ("rowstone_table_", end, help), &["table"], &found, |(tables, _)| {
             tables.iter().map(|(labels, sums)| (labels, value(sums))).collect()
         });
-        // A range has no number of ranges.
+        // The first metric, the number of ranges, exists only for tables.
         if column > 0 {
             put_metric(out, ("rowstone_range_", end, help), &["table", "range"], &found, |found| {
                 found.1.iter().map(|(labels, sums)| (labels, value(sums))).collect()

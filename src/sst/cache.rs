@@ -52,8 +52,8 @@ const ENTRY_BYTES: usize = 96;
 /// distinguish hot from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The cache size divided by this is the part that can be reserved. It suffices for the locations
-/// of keys, which take 5 bytes per key of a row of about 100 bytes.
+/// The fraction of the cache that can be reserved is 1 / `RESERVE_SHARE`. This suffices for the
+/// location cache, which takes 5 bytes per row, if rows have about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -61,7 +61,8 @@ struct Shard {
     bytes_max: usize,
     bytes: usize,
     places: HashMap<CacheKey, usize, BuildHasherDefault<Mix>>,
-    /// The entries in the order in which the CLOCK hand visits them, which has no other meaning.
+    /// The entries in the order in which the CLOCK hand visits them. The order has no other
+    /// meaning.
     ring: Vec<Cached>,
     hand: usize,
 }

@@ -161,8 +161,8 @@ fn example_statistics() {
     );
 }
 
-/// Returns zones of two blocks: one with two versions of a row, the other with a row and a
-/// tombstone.
+/// Returns the zones (minimum and maximum values) of two blocks: one with two versions of a row,
+/// the other with a row and a tombstone.
 fn zones() -> ZoneBuilder {
     let bolt = |name, stock| {
         let names = vec![("Name".into(), EdmType::String), ("Stock".into(), EdmType::Int32)];

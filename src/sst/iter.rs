@@ -33,7 +33,7 @@ pub(crate) struct SstIter {
     sst: Arc<Sst>,
     fill_cache: bool,
     state: State,
-    /// The number of the current block; its contents and layout follow.
+    /// The number of the current block. The next two fields are its contents and its layout.
     block: usize,
     contents: Bytes,
     layout: RowLayout,
@@ -231,9 +231,9 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Returns the entries from the current one up to the first key at or above `limit`. `limit`
-    /// must not exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned for `ahead`, so
-    /// that only the next `ahead` entries are searched.
+    /// Returns the entries from the current one up to the first key at or above `limit`. Searches
+    /// only the next `ahead` entries. So `limit` must not exceed the key that
+    /// [`put_key_ahead`](Self::put_key_ahead) returned for `ahead`.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -259,10 +259,11 @@ impl SstIter {
         }
     }
 
-    /// Moves to the next visible row of `walk`: a put that is the newest version of its key at or
-    /// below `at`. If there is none, returns false without moving. A key is decided once its newest
-    /// version at or below `at` was found, be it a put or not. On entry `decided` must be the last
-    /// key decided by earlier walks; at the end of the walk it is set to the last key decided.
+    /// Moves to the next visible row of `walk`, or returns false without moving if there is none. A
+    /// row is visible if it is a put and the newest version of its key at or below `at`. A key is
+    /// decided once its newest version at or below `at` was found, be it a put or a tombstone. On
+    /// entry `decided` must be the last key decided by earlier walks; at the end of the walk it is
+    /// set to the last key decided.
     // Inlined so that a loop over a run keeps the block's layout in registers.
     #[inline(always)]
     pub(crate) fn next_visible(
@@ -314,7 +315,7 @@ impl SstIter {
     fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
         let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
         match walk.decided {
-            // The Seqs of a key descend, so a greater or equal Seq belongs to another key.
+            // The Seqs of a key descend, so an entry whose Seq is not lower has another key.
             Some((_, _, seq)) if seq <= place.seq => false,
             Some((start, end, _)) => self.contents.get(start..end) == Some(key),
             None => before.strip_prefix(self.block().prefix()) == Some(key),

@@ -4,7 +4,7 @@
 //! Invariants
 //! * only locations of the newest version of a key in the file are stored, so a hit ends the search
 //!   in the file;
-//! * a miss proves nothing, because entries with equal tags are indistinguishable;
+//! * a miss proves nothing, because index entries with equal tags are indistinguishable;
 //! * a file never changes, so a stored location stays valid.
 //!
 //! `reader` searches the file after a miss; `format::hash_index` encodes locations.
@@ -34,7 +34,7 @@ type Page = Box<[Line]>;
 #[repr(align(64))]
 struct Line([AtomicU32; ENTRIES]);
 
-/// The maximum number of entries in a line, whatever the form of the hash index.
+/// The maximum number of entries in a line, in any layout of the hash index.
 const ENTRIES: usize = 32;
 /// The index of the first entry in the second cache line.
 const HALF: usize = ENTRIES / 2;

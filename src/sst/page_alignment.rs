@@ -2,8 +2,8 @@
 //! costs little.
 //!
 //! Invariants
-//! * padding is at most 1/32 of the target size of a block, and half of that on average in padded
-//!   blocks;
+//! * padding is at most 1/32 of the target size of a block; a padded block has half of that on
+//!   average;
 //! * only uncompressed blocks with a target size of whole pages are padded.
 //!
 //! `format::block` encodes the padding.

@@ -1,5 +1,5 @@
-//! Tests the advice that the operating system receives about access to a table file, whether the
-//! file is mapped or read.
+//! Tests the hints about future reads of a table file that the operating system receives, for
+//! mapped files and for files that are read.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Pages for Told {
     }
 }
 
-/// A file that records the advice about reads that its users pass to the operating system.
+/// Wraps a file, and records the hints ([`Advice`]) that readers give to the operating system.
 #[derive(Debug)]
 struct ToldFile(Arc<dyn FileRead>, Arc<Told>);
 
@@ -49,8 +49,8 @@ impl FileRead for ToldFile {
 }
 
 impl Told {
-    /// Returns the ranges requested since the last call, and asserts that there was no other
-    /// advice.
+    /// Returns the ranges requested (`WillNeed`) since the last call, and asserts that there were
+    /// no other hints.
     fn asked(&self) -> Vec<Range<usize>> {
         let told = std::mem::take(&mut *self.0.lock());
         assert!(told.iter().all(|(advice, _)| *advice == Advice::WillNeed));

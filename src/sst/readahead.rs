@@ -45,7 +45,7 @@ impl Readahead {
         Self { rows, asked: 0..0, window: 0, last: 0, first }
     }
 
-    /// Resets the window size: the next visit requests a first window.
+    /// Resets the window size: the next visited block starts a window of the initial size.
     pub(super) fn seek(&mut self) {
         self.window = 0;
     }

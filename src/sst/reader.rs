@@ -1,10 +1,10 @@
 //! Opens a table file and looks up single keys in it.
 //!
-//! A get checks the file's bounds and then the key's line in the hash index. Each entry of the line
-//! with a matching tag has a location (block and slot), from which the get reads on to the newest
-//! visible version. Older versions follow in key order, possibly in the next block. In a file whose
-//! index has only tags, a match leads to the cached location of the key, or else to a search in the
-//! sparse index.
+//! A get checks the file's bounds and then the key's line (bucket) in the hash index. If the tag of
+//! an entry matches the key, the get reads from the entry's location (block and slot) on to the
+//! newest visible version. Older versions follow in key order, possibly in the next block. In a
+//! file whose index has only tags, a match leads to the cached location of the key, or else to a
+//! search in the sparse index.
 //!
 //! `lsm` applies `visible_from`, range tombstones and clips, which restrict reads of a file.
 
@@ -47,7 +47,8 @@ pub(crate) struct Sst {
     hash_start: u64,
     pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
-    /// The zones, read by the first scan that needs them. `Some(None)` if the file has no zones.
+    /// The zones (minimum and maximum values per block), read by the first scan that needs them.
+    /// `Some(None)` if the file has no zones.
     zones: OnceLock<Option<Zones>>,
 }
 
@@ -358,8 +359,8 @@ impl Sst {
                     Located::OtherKey | Located::NoneVisible => None,
                 });
             }
-            // `key` is above all keys of this block, but not of the next one: the separator between
-            // them may equal `key`.
+            // All keys of this block are below `key`, but the next block may hold it: the separator
+            // between the two blocks may equal `key`.
             index += 1;
             if index == self.handles.len() {
                 return Ok(None);
@@ -506,7 +507,7 @@ pub(super) fn section_of<'a>(
     meta.section(kind).ok_or_else(missing)
 }
 
-/// Returns the section of the hash index, in any of its forms.
+/// Returns the section of the hash index, in any of its layouts.
 pub(super) fn hash_section<'a>(source: &Source, meta: &'a FileMeta) -> Result<&'a Section> {
     let kinds = section::HASH_INDEXES;
     let kind = kinds.into_iter().find(|kind| meta.section(*kind).is_some());

@@ -78,11 +78,12 @@ pub(crate) struct RemainingEntry {
 
 /// The maximum number of problems in the list. More would add no information.
 const PROBLEMS_MAX: usize = 20;
-/// If the handles are damaged, each offset is tried as the start of this many consecutive block
-/// numbers. If more consecutive blocks are lost, the blocks after them are not found.
+/// If the handles section is damaged, the search tries to read a block at each offset, with this
+/// many consecutive block numbers. If more consecutive blocks are lost, the blocks after them are
+/// not found.
 const LOST_BLOCKS_MAX: usize = 64;
-/// The search may checksum at most this many times the file's length. Without this limit, its cost
-/// would be quadratic if every offset looked like a block header.
+/// The search may checksum at most the file's length times this number. Without this limit, its
+/// cost would be quadratic if every offset looked like a block header.
 const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
 /// The length of a file without rows: its header and tail.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;

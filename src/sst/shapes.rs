@@ -1,8 +1,8 @@
-//! The shapes section of a table file: numbers the shapes of its rows. A shape is the list of a
-//! row's property names and types. Format: FORMAT.md §shapes.
+//! Writes and reads the shapes section of a table file, which numbers the shapes of the file's
+//! rows. A shape is the list of a row's property names and types. Format: FORMAT.md §shapes.
 //!
-//! Invariant: the count and bytes of the table are bounded. A row whose shape does not fit into the
-//! table contains its shape itself.
+//! Invariant: the number of shapes and the size of the section are bounded. A row whose shape does
+//! not fit into the section contains its shape itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ impl ShapeTable {
         Some(number)
     }
 
-    /// Returns, for each shape, the offset of the texts in a row, including the row's head.
+    /// Returns, for each shape, the offset in a row at which the texts begin. The offset includes
+    /// the row's head.
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }

@@ -1,9 +1,9 @@
 //! Provides the bytes of an open table file, either from a memory map or through the block cache.
 //!
 //! Invariants
-//! * mapped: a block is checked when it is first used, and then marked in a bitmap. No unsafe code
-//!   relies on the bitmap;
-//! * read: a block is checked when it is read, before it enters the cache;
+//! * in a mapped file, a block is checked when it is first used, and then marked in a bitmap. No
+//!   unsafe code relies on the bitmap;
+//! * in a file that is read, a block is checked when it is read, before it enters the cache;
 //! * a buffer for stored bytes is no larger than the file, and one for decompressed contents no
 //!   larger than `RAW_BYTES_MAX`.
 
@@ -149,8 +149,8 @@ impl Source {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
         let key = self.cache_key(area, place.number);
-        // Only rows are compressed. If the cache has the decompressed block, the map need not be
-        // accessed, whose pages may not be in memory.
+        // Only rows are compressed. If the cache has the decompressed block, the map is not
+        // accessed, because its pages may not be in memory.
         let is_packed = area == Area::Rows && self.is_packed.load(Ordering::Relaxed);
         if is_packed && let Some(cached) = self.cache.get(key) {
             return Ok(Contents::Owned(cached));

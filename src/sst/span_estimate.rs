@@ -111,8 +111,8 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// Summarizes the blocks that have tombstones, among the blocks from `from - 1` to `to - 1`.
-    /// Returns `None` for a file without zones.
+    /// Summarizes those of the blocks `from - 1` to `to - 1` that have tombstones. Returns `None`
+    /// for a file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);
         let mut spent = Spent { entries: 0, end: 0 };

@@ -114,7 +114,8 @@ impl Written {
         self.entries.iter().find(|entry| entry.key == key && entry.seq <= at)
     }
 
-    /// Reads all entries in every way. Panics if a result is wrong, and returns errors.
+    /// Reads all entries in every way. Panics if a result is wrong; returns the error of a failed
+    /// read.
     fn read_all(&self, sst: &Arc<Sst>) -> Result<()> {
         for entry in &self.entries {
             for at in [entry.seq, Seq(entry.seq.0 - 1), Seq::MAX] {
@@ -341,7 +342,7 @@ fn small_in(codec: Codec) -> Written {
     write(entries, options(150, codec))
 }
 
-/// Returns the codecs of this build. Each of them uses a different form of the hash index.
+/// Returns the codecs of this build. Each of them uses a different layout of the hash index.
 fn codecs() -> Vec<Codec> {
     if cfg!(feature = "zstd") { vec![Codec::None, Codec::Zstd] } else { vec![Codec::None] }
 }
@@ -610,8 +611,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // Changes the lowest bit of a hash, and also bit 13, because in the second form of the index
-    // the lowest bits are not part of the tag. Changes locations only in the form that has them.
+    // Changes the lowest bit of a hash, and also bit 13, because in the second layout of the index
+    // the lowest bits are not part of the tag. Changes locations only in the layout that has them.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
@@ -678,8 +679,8 @@ fn trap_31_a_writer_needs_little_memory_for_much_data() {
     }
     assert!(writer.bytes() > 10_000_000);
     let blocks = usize::try_from(writer.bytes()).unwrap() / (16 << 10) + 1;
-    // The summands: keys and separators, zones of two properties, and the texts of blocks on the
-    // zone page that is not finished.
+    // The summands: the keys; per block a separator and the zones of two properties; and the texts
+    // of the blocks on the zone page that is not finished.
     let expected = 10_000 * 24 + blocks * (21 + 2 * 17 + 8) + 64 * 2 * 700;
     assert!(writer.memory_bytes() - before < expected);
 }

@@ -227,8 +227,8 @@ impl Check<'_> {
         // Without locations in the hash index, every look-up uses the sparse index.
         if newest && (slot == 0 || !sst.hash.has_locations()) {
             let found = sst.block_of(key, false)?;
-            // A key equal to the separator of its block is searched in the block before it, and
-            // then found in its own.
+            // The look-up of a key that equals the separator before its block begins in the
+            // previous block, and continues in the key's own block.
             if found != index && (slot > 0 || found + 1 != index) {
                 let problem = format!("key {slot} of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);

@@ -220,7 +220,7 @@ impl SstWriter {
 
     /// Returns the memory used in bytes, including the additional memory that `finish` will need.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // Per key: a hash, an entry number, and the entry of the hash index in its largest form.
+        // Per key: a hash, an entry number, and the entry of the hash index in its largest layout.
         // Per block: an offset and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();

@@ -20,9 +20,9 @@ use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
 
 /// Computes the zones of a file that is being written or verified.
 ///
-/// A zone page has a column for each property, that is, each pair of name and type, up to 32. The
-/// columns are those that occur first, in the order of entries and, within a row, of names. A page
-/// with more properties is *incomplete*.
+/// A zone page has a column for each property, that is, each pair of name and type, up to 32. A
+/// page with more properties is *incomplete*: it has columns only for the 32 that occur first, in
+/// the order of entries and, within a row, of names.
 #[derive(Default)]
 pub(super) struct ZoneBuilder {
     /// The metadata of the current block.
@@ -55,9 +55,9 @@ struct PageColumn {
 /// The zone summary of the whole file, merged from the zone pages in order.
 ///
 /// An incomplete page may contain values of properties for which it has no column. So all columns
-/// that such a page lacks are removed from the summary. Its other columns are added, up to 32.
-/// After an incomplete page, or once a column did not fit, the summary is incomplete, and later
-/// pages add no columns.
+/// that such a page lacks are removed from the summary. The columns that the page has are added, up
+/// to 32. After an incomplete page, or once a column did not fit, the summary is incomplete, and
+/// later pages add no columns.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,
@@ -78,7 +78,7 @@ struct Bounds {
     min: u64,
     max: u64,
     /// The least text or byte string, truncated to the bytes that the format can store (prefix and
-    /// head). `max_text` is the greatest one, truncated likewise.
+    /// head). `max_text` is the greatest text or byte string, truncated in the same way.
     min_text: Vec<u8>,
     max_text: Vec<u8>,
 }

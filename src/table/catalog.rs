@@ -1,7 +1,7 @@
 //! The catalog: the list of tables, stored as rows of table 0, with a copy in memory. The row of a
 //! table has the PartitionKey `table`, its name in lower case as RowKey, and the properties `Name`,
 //! `Id` (Int64) and `Ttl` (Int64, in seconds, if rows expire). The row with the PartitionKey `next`
-//! has the `Id` of the next table. `gates` and `notes` have rows of their own.
+//! has the `Id` of the next table. The modules `gates` and `notes` define the other rows.
 //!
 //! Invariants
 //! * a table's id is never reused: the next id only grows;

@@ -1,7 +1,7 @@
 //! Decodes the same properties of many rows.
 //!
-//! Invariant: for each name, the result equals that of [`RowView::value`]. Values are not cached,
-//! only their positions.
+//! Invariant: for each name, the result equals the result of [`RowView::value`]. Values are not
+//! cached, only their positions.
 
 use std::fmt;
 use std::sync::Arc;

@@ -22,11 +22,11 @@ pub enum Operation {
     Insert(Entity),
     /// Replaces the entity, which must exist.
     Replace(Entity, Option<ETag>),
-    /// Sets the given properties of the entity, which must exist, and keeps the others.
+    /// Sets the given properties of the entity, which must exist, and keeps its other properties.
     Merge(Entity, Option<ETag>),
     /// Inserts or replaces the entity.
     Upsert(Entity),
-    /// Inserts the entity. If it exists, sets the given properties and keeps the others.
+    /// Inserts the entity. If it exists, sets the given properties and keeps its other properties.
     UpsertMerge(Entity),
     /// Deletes the entity, which must exist.
     Delete {
@@ -197,7 +197,7 @@ impl EntityGroup {
     /// Returns the index of a RowKey in `by_row_key`, or its insertion point.
     fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
         let key_of = |&index: &usize| self.operations[index].key_bytes().1;
-        // A RowKey after all others needs no search.
+        // A RowKey above all RowKeys of the group needs no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
         }

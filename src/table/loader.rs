@@ -38,7 +38,7 @@ pub enum LoadMode {
     /// Replaces the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or replace"))]
     Upsert,
-    /// Sets the row's properties in the existing entity and keeps the others.
+    /// Sets the row's properties in the existing entity and keeps its other properties.
     #[cfg_attr(feature = "cli", value(help = "Insert or merge"))]
     UpsertMerge,
 }
@@ -89,8 +89,7 @@ pub struct Loader {
     taken: usize,
     /// The groups in progress (see [`TICKETS_MAX`]), oldest first.
     tickets: VecDeque<Submitted>,
-    /// For each first line of a group that waits or is in progress, the number of groups with this
-    /// first line.
+    /// The numbers of unfinished groups (waiting or in progress), by the groups' first line.
     starts: BTreeMap<u64, usize>,
     /// The last lines of finished groups that cannot be acknowledged yet, because a group with an
     /// earlier line is not finished.

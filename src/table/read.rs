@@ -18,8 +18,8 @@ use crate::model::{
 
 use super::Table;
 
-/// A fixed state of the database: every read through a snapshot sees all commits up to the same
-/// commit, and no later ones.
+/// A fixed state of the database: every read through a snapshot sees all commits up to one fixed
+/// commit, and no later commits.
 ///
 /// The row versions that a snapshot sees are kept as long as the snapshot, a clone of it, or a
 /// query at it exists. So drop them when they are no longer needed.

@@ -93,8 +93,8 @@ impl Table {
         self.write(Operation::Merge(entity, None))
     }
 
-    /// Sets the given properties and keeps the others, if the entity has not been written since
-    /// `etag` was read.
+    /// Sets the given properties and keeps the entity's other properties, if the entity has not
+    /// been written since `etag` was read.
     ///
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since; otherwise as
@@ -112,7 +112,7 @@ impl Table {
         self.write(Operation::Upsert(entity))
     }
 
-    /// Inserts the entity. If it exists, sets the given properties and keeps the others.
+    /// Inserts the entity. If it exists, sets the given properties and keeps its other properties.
     ///
     /// # Errors
     /// Errors of [`merge`](Self::merge), except `NotFound` for a missing entity.

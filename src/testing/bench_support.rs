@@ -1,4 +1,4 @@
-//! Access to internals for the benchmarks. Not part of the public interface; may change at any
+//! Gives the benchmarks access to internals. Not part of the public interface; may change at any
 //! time.
 
 use std::path::Path;
@@ -19,7 +19,8 @@ use crate::model::{EdmType, Entity, Row, Seq, Shape, Shapes, ValueRef, merge_row
 use crate::options::{Codec, IoMode};
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// Turns the counting of the load of ranges on or off, so that a benchmark can measure its cost.
+/// Turns the counting of each range's reads and writes on or off, so that a benchmark can measure
+/// the cost of counting.
 pub fn count_loads(db: &Db, on: bool) {
     db.count_loads(on);
 }
@@ -199,7 +200,8 @@ pub struct RowPath {
 }
 
 impl RowPath {
-    /// Prepares `entity`, and `patch`, whose properties [`merge`](Self::merge) merges into it.
+    /// Prepares `entity` and a patch for it: [`merge`](Self::merge) merges the properties of
+    /// `patch` into the entity.
     pub fn new(entity: Entity, patch: &Entity) -> Self {
         let shapes = Shapes::new(1 << 20);
         let row = entity.to_row(&shapes).expect("a valid entity");

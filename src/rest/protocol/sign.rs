@@ -1,11 +1,11 @@
-//! Signed requests: signs and verifies the schemes Shared Key and Shared Key Lite, and holds the
-//! account keys.
+//! Signs requests with the schemes Shared Key and Shared Key Lite, and verifies such signatures.
 //!
 //! Invariants
 //! * the time to compare signatures does not depend on where they differ;
-//! * no formatting of a key, such as `Debug`, shows it.
+//! * no formatting of a key, such as `Debug`, shows the key.
 //!
-//! Not here: signatures in query strings (`sas`), which keys an account has.
+//! Not here: signatures in query strings (`sas`), and the list of keys of each account
+//! (`accounts`).
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub(crate) struct SignedParts<'a> {
 }
 
 impl AccountKey {
-    /// Reads a key in Base64, the form in which users see it.
+    /// Decodes a key from Base64, the encoding in which users know their keys.
     pub(crate) fn read(text: &str) -> Option<AccountKey> {
         let key = BASE64.decode(text.trim()).ok()?;
         (!key.is_empty()).then_some(AccountKey(key))
@@ -126,7 +126,7 @@ impl<'a> Authorization<'a> {
         Ok(Authorization { scheme, account, signature })
     }
 
-    /// Checks that one of the account's keys signed the request.
+    /// Checks that the request was signed with one of the account's keys.
     ///
     /// # Errors
     /// `AuthenticationFailed`, with the text that should have been signed.
@@ -221,8 +221,8 @@ fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> S
     }
 }
 
-/// Returns the path of the same resource at the other location: the secondary for a path of the
-/// primary, and vice versa. Clients sign requests to the secondary with either path.
+/// An account has a primary and a secondary location. Returns the path of the same resource at the
+/// location that `path` does not name. Clients sign requests to the secondary with either path.
 fn other_location(path: &str, account: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?.strip_prefix(account)?;
     let (rest, suffix) = rest.strip_prefix(SECONDARY).map_or((rest, SECONDARY), |rest| (rest, ""));

@@ -1,6 +1,6 @@
-//! Formats and reads points in time as in headers, tokens and error messages.
+//! Formats and parses dates and times for headers, tokens and error messages.
 //!
-//! Not here: the format in JSON (`model`).
+//! The JSON format of times is in `model`.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -23,7 +23,7 @@ const DEPTH_MAX: usize = 16;
 /// An element without its attributes, which are not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
-    /// Without a prefix.
+    /// The name without its namespace prefix.
     pub(crate) name: String,
     /// The text directly in the element, without surrounding white space.
     pub(crate) text: String,
@@ -88,7 +88,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
             '&' => "&amp;",
             '"' => "&quot;",
             '\'' => "&apos;",
-            // Escaped, because an XML parser would convert it to a line feed.
+            // A carriage return is escaped, because an XML parser would convert it to a line feed.
             '\r' => "&#13;",
             '\t' | '\n' => c.encode_utf8(&mut utf8),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",

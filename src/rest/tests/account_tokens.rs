@@ -41,8 +41,9 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // Each row: method, address, body, the letters of the resource types that permit the operation,
-    // and the alternatives of permission letters that permit it.
+    // Each row: method (`*`: sent with `If-Match: *`), address, body, letters of the resource types
+    // (each of them permits the operation), and lists of permission letters (a token needs all
+    // letters of one list).
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),

@@ -34,7 +34,7 @@ fn with_keys(verb: &str, rk: &str, headers: &[&str], body: &str) -> String {
     operation(&format!("{verb} {BASE}{}", person(rk)), headers, body)
 }
 
-/// The failing operation's part of a response to a batch.
+/// The part of a response to a batch that reports the failed operation.
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
     status: u16,
@@ -387,7 +387,8 @@ fn f33_batch_success_layout() {
     acme("POST", "/Tables").json(r#"{"TableName":"Devices"}"#).send().done(201);
     acme("PUT", "/Devices(PartitionKey='zone-7',RowKey='0041')").json("{}").send().empty(204);
     site.at(NOW);
-    // The example request of the documentation, extended by the kinds of operations that it lacks.
+    // The example request of the service's documentation, extended by operations of the kinds that
+    // it lacks.
     let base = "https://acme.table.core.windows.net/Devices";
     let body = changeset(&[
         operation(
@@ -553,7 +554,8 @@ fn f34_batch_failure_of_an_address() {
         let found = site.fail(&[insert("1"), with_keys("PUT", rk, &[JSON], "{}")]);
         assert_eq!(found, failure(400, code, &format!("1:{text}")));
     }
-    // Outside of a batch the first error would be an HTML page, which no client expects here.
+    // Outside of a batch, the error for `%00` in an address is an HTML page. In a batch, clients
+    // expect an error in JSON.
     let found = site.fail(&[insert("1"), with_keys("PUT", "%00", &[JSON], "{}")]);
     assert_eq!((found.status, &*found.code), (400, "InvalidInput"));
     let found = site.fail(&[operation(&format!("PUT {BASE}people/x"), &[JSON], "{}")]);

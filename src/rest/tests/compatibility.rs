@@ -18,7 +18,8 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     let got =
         as_client(ask).header("Content-Type", "application/json;odata=nometadata").send().done(201);
     assert_eq!(got.values("TableName"), ["people"]);
-    // This client library annotates values with their types, and expects them back when it reads.
+    // This client library annotates values with their types, and expects the annotations in
+    // responses.
     let entity = "{\"PartitionKey\": \"p\", \"PartitionKey@odata.type\": \"Edm.String\", \"RowKey\": \"r\", \
                   \"RowKey@odata.type\": \"Edm.String\", \"price\": 4.99, \"price@odata.type\": \"Edm.Double\", \
                   \"big\": \"1152921504606846976\", \"big@odata.type\": \"Edm.Int64\", \"ready\": true, \

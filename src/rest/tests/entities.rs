@@ -231,7 +231,8 @@ fn f04_values_of_64_kib() {
 fn f04_entities_of_1_mib() {
     let text = "The entity is larger than the maximum allowed size (1MB).";
     // The entity has exactly 1,048,576 bytes: 4 + 2·2 for the keys, 15 · (8 + 2·2 + 2·32,768 + 4)
-    // for the texts of maximum length, and 8 + 2·2 + 2·32,636 + 4 for the text `zz`.
+    // for the properties with texts of maximum length, and 8 + 2·2 + 2·32,636 + 4 for the property
+    // `zz`.
     let full: Vec<_> = (10..25).map(|i| format!("\"{i}\":\"{}\"", "x".repeat(32_768))).collect();
     let full = full.join(",").replace("\"1", "\"a").replace("\"2", "\"b");
     let rest = |units: usize| format!("\"zz\":\"{}\"", "x".repeat(units));
@@ -458,7 +459,7 @@ fn f06_types_and_nulls() {
     stored("\"A@odata.type\":\"Edm.Int64\",\"A\":null,\"B\":1", ",\"B\":1");
     let site = Site::people();
     site.insert("p", "r", "\"A\":1,\"B\":\"b\"");
-    // A merge keeps the properties that are null in the request, a replace does not.
+    // A merge keeps the properties that are null in the request, but a replace removes them.
     site.patch(&person("r"), "{\"A\":null,\"C\":3}").matching("*").send().empty(204);
     assert!(
         site.bare("r").body.ends_with(",\"A\":1,\"B\":\"b\",\"C\":3}"),

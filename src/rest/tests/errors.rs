@@ -70,7 +70,7 @@ fn f36_errors_of_the_engine_are_reported_without_detail() {
 }
 
 /// Code, status and message of each error that the server may report. The message is empty if no
-/// response of the service with this code was recorded.
+/// response of the Azure service with this code was recorded.
 const CODES: &[(&str, u16, &str)] = &[
     (
         "CommandsInBatchActOnDifferentPartitions",

@@ -1,5 +1,5 @@
-//! Tests filters as clients send them: parsing, literals, comparisons, refusals, plans. The tests
-//! of the filter language itself are in `query`.
+//! Tests filters as clients send them: parsing, literals, comparisons, refused filters, and query
+//! plans. The tests of the filter language itself are in `query`.
 
 use super::*;
 
@@ -14,7 +14,7 @@ impl Site {
     }
 }
 
-/// Creates a site with four people, with varying ages, names and sets of properties.
+/// Creates a test service with four people, who differ in ages, names and sets of properties.
 fn crowd() -> Site {
     let site = Site::people();
     site.insert("p", "ann", "\"Age\":30,\"Name\":\"Ann\",\"Tall\":true");

@@ -264,7 +264,7 @@ fn f09_versions_of_the_data_service() {
         let got = site.get("people()").header("MaxDataServiceVersion", version).send();
         got.refused(415, "JsonFormatNotSupported", "JSON format is not supported.");
     }
-    // Versions of the data service before 3.0 have no preferences.
+    // Before `DataServiceVersion` 3.0 there are no preferences, so the server ignores `Prefer`.
     let ask =
         site.post("people", r#"{"PartitionKey":"p","RowKey":"r"}"#).prefer("return-no-content");
     let got = ask.header("DataServiceVersion", "1.0;NetFx").send().done(201);
@@ -312,7 +312,7 @@ fn f29_metadata_of_one_entity() {
         );
         got
     };
-    // Properties are in the order of their names, as no other order is guaranteed.
+    // Properties are returned in the order of their names. The service guarantees no order.
     let bare = [
         "\"Active\":true",
         "\"Blob\":\"AQID\"",

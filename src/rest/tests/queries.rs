@@ -89,7 +89,7 @@ fn f17_query_entities() {
         assert_eq!(got.values("odata.etag").len(), 3);
         assert_eq!((got.header("ETag"), got.header("Content-Type")), (None, Some(MINIMAL)));
     }
-    // With both keys in a filter instead of the address, the response is still a list.
+    // If both keys are in a filter and not in the address, the response is a list.
     let got = site.filter("PartitionKey eq 'a' and RowKey eq '9'").send().done(200);
     assert!(got.body.ends_with("\"value\":[]}"));
     assert_eq!(site.rows("PartitionKey eq 'a' and RowKey eq '1'"), "1");

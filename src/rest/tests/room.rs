@@ -1,6 +1,6 @@
-//! Tests the limits on the size of responses. A page is limited by the bytes sent. The budget of
-//! unsent responses is charged before a response is built; a request that does not fit gets a
-//! regular error response.
+//! Tests the limits on the size of responses. A page of a query's results is limited by the bytes
+//! sent. The budget of unsent responses is charged before a response is built; a request that does
+//! not fit gets a regular error response.
 
 use super::*;
 use crate::model::Entity;
@@ -59,7 +59,7 @@ fn filled_in_nulls_are_charged_to_the_page() {
     let got = site.get_with("people()", &[("$select", &names.join(","))]).send().done(200);
     assert!(got.body.len() < 4 * MIB + MIB / 8, "{}", got.body.len());
     assert!(got.header("x-ms-continuation-nextrowkey").is_some());
-    // A name that is selected twice counts once.
+    // A property that is selected twice counts once.
     let twice = format!("{0},{0},RowKey,{0}", names[0]);
     let got = site.get_with("people()", &[("$select", &twice), ("$top", "1")]).send().done(200);
     assert_eq!(got.body.matches(&format!("\"{}\":null", names[0])).count(), 1);

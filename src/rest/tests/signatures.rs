@@ -14,7 +14,7 @@ impl Ask<'_> {
     }
 }
 
-/// Returns a site at the time of the published signatures.
+/// Returns a test service whose clock shows the time in the published signatures.
 fn dated() -> Site {
     let site = Site::people();
     site.at("2023-01-02T03:04:05Z");
@@ -224,7 +224,8 @@ fn f40_development_account() {
     ] {
         ask.send().done(200);
     }
-    // With its public key, the development account may listen on loopback addresses only.
+    // If the development account has its public key, the server may listen on loopback addresses
+    // only.
     let accounts = [AccountConfig::development()];
     for (listen, is_fine) in [
         ("127.0.0.1:10002", true),

@@ -1,5 +1,5 @@
-//! Tests tokens (service shared access signatures) for the entities of one table: permitted and
-//! refused operations.
+//! Tests tokens (service shared access signatures), which grant access to entities of one table:
+//! permitted and refused operations.
 
 use super::*;
 use crate::rest::protocol::headers::Version;
@@ -29,7 +29,7 @@ fn service(permissions: &str) -> ServiceSas {
     ServiceSas { terms: terms(permissions), table: "people".into(), ..ServiceSas::default() }
 }
 
-/// Returns a token whose terms are all in the policy `id`.
+/// Returns a token whose terms are all in the stored policy `id`.
 fn of_policy(id: &str) -> ServiceSas {
     let terms = Terms { version: Version::known("2019-02-02"), ..Terms::default() };
     ServiceSas { terms, table: "people".into(), policy: some(id), ..ServiceSas::default() }
@@ -104,8 +104,8 @@ fn f38_service_sas_vectors() {
         assert_eq!(got.values("RowKey"), ["r"]);
         assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
     }
-    // The version of this token is older than JSON in the protocol. A request for JSON must
-    // therefore name a newer version itself.
+    // The version of this token is older than the protocol's support for JSON. A request for JSON
+    // must therefore name a newer version itself.
     let old = "tn=people&sv=2012-02-12&se=2030-01-01T00%3A00%3A00Z&sp=r&sig=PMVwKW69AFylIG5R3OJRe3LvVLxHqz61jLlab%2BYtXc8%3D";
     site.with_token("GET", "people()", old).send().fails(415, "JsonFormatNotSupported");
     for version in ["api-version=2019-02-02", "x=1"] {

@@ -8,7 +8,7 @@ const NOT_FOUND: &str = "The specified resource does not exist.";
 const OTHER: &str = "W/\"datetime'2020-01-01T00%3A00%3A00Z'\"";
 const KEYS: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 
-/// Returns a site with one entity, written at `NOW`.
+/// Returns a test service with one entity, written at `NOW`.
 fn stocked() -> Site {
     let site = Site::people();
     site.insert("p", "r", "\"A\":1,\"B\":2");
@@ -93,7 +93,7 @@ fn f19_insert_that_is_refused() {
     site.post("people", r#"{"PartitionKey":"p"}"#).send().refused(400, "PropertiesNeedValue", text);
     let text = "The table specified does not exist.";
     site.post("nobody", KEYS).send().refused(404, "TableNotFound", text);
-    // The error in the body is reported, although the table does not exist either.
+    // The table does not exist and the body is invalid. The error in the body is reported.
     site.post("nobody", "{}").send().fails(400, "PropertiesNeedValue");
     let got = site.post("people", KEYS).header("If-None-Match", "*").send();
     got.fails(400, "InvalidInput");
@@ -154,12 +154,13 @@ fn f20_conditions_of_upserts() {
     ] {
         let site = stocked();
         let ask = |rk: &str| site.ask(method, &person(rk)).json("{\"C\":4}");
-        // The responses to an update and to an insert by an upsert must not differ.
+        // The response to an upsert must not show whether the upsert updated or inserted the
+        // entity.
         let (there, new) = (ask("r").send().empty(204), ask("new").send().empty(204));
         assert_eq!(there.headers.len(), new.headers.len());
         assert_eq!(properties(&site, "r").unwrap(), rest);
         assert_eq!(properties(&site, "new").unwrap(), "\"C\":4");
-        // In a version before upserts, a write must have a condition.
+        // In protocol versions without upserts, this request must have a condition.
         let got = ask("r").header("x-ms-version", "2009-09-19").send();
         got.fails(400, "MissingRequiredHeader");
     }

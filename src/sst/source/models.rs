@@ -1,4 +1,4 @@
-//! Loom model: two threads read parts of a mapped file for the first time, in every order.
+//! Loom model: two threads read parts of a mapped file for the first time, in every interleaving.
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 //! | `gate`       | the gate's id, 16 hex digits | `Id` Int64: the table, `Low` and `High` Binary: the span, `Mode` String |
 //!
 //! Invariants
-//! * an acknowledged gate is durable;
+//! * a gate is durable when its closing is acknowledged;
 //! * a table has at most one gate with a given span; dropping a table removes its gates.
 //!
 //! `lsm::gates` defines which operations a gate blocks.

@@ -1,5 +1,5 @@
-//! Encodes and decodes two kinds of catalog rows: those of tables, and the one with the next
-//! table's id. Also defines the PartitionKeys of all kinds.
+//! Encodes and decodes two kinds of catalog rows: the rows of tables, and the row with the next
+//! table's id. Also defines the PartitionKeys of all kinds of rows.
 
 use std::borrow::Cow;
 

@@ -65,6 +65,7 @@ fn self_describing_rows_share_one_cache_entry() {
         let row = RowView::new(b"key", Seq(1), row);
         assert_eq!(decoder.decode::<(i32,)>(&row).unwrap(), (stock,));
     }
-    // The first shape must still be cached: only caching equal shapes separately would evict it.
+    // The first shape must still be cached: it would be evicted if equal shapes were cached
+    // separately.
     assert_eq!(decoder.recent.find(|known| Arc::ptr_eq(&known.shape, &first)), Some(0));
 }

@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// The import options. The first byte of an input for `csv` or `ndjson` selects one of them.
+/// The sets of import options. The first byte of an input for `csv` or `ndjson` selects one set.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),

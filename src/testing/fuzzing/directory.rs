@@ -2,12 +2,12 @@
 //! modes.
 //!
 //! The first input byte selects the database, and whether to correct the checksums of edited files.
-//! The rest is a list of edits. The result must be the rows after one of the commits, or an error
-//! that names an edited file. If only one file was edited, all commits must be found. Exception: if
-//! the process was killed, the last record of the log may be a torn tail and get lost. With
-//! corrected checksums any contents are allowed, but no panic, endless loop or excessive use of
-//! memory. The databases are the same in every run, so a stored input keeps its meaning until a
-//! format changes.
+//! The other bytes are a list of edits. A reader must get the rows after one of the commits, or an
+//! error that names an edited file. If only one file was edited, the rows must be those after the
+//! last commit; but if the process was killed, the last record of the log may be a torn tail and
+//! get lost. With corrected checksums any contents are allowed, but no panic, endless loop or
+//! excessive use of memory. The databases are the same in every run, so a stored input keeps its
+//! meaning until a format changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,7 +38,8 @@ struct Subject {
     files: Vec<String>,
     states: Vec<State>,
     /// The path of the newest log, and the byte range of its last record. `None` if the database
-    /// was closed, because then a durable offset covers every record.
+    /// was closed: then a durable offset (the position up to which the log is known to be synced)
+    /// covers every record.
     last_record: Option<(String, Range<usize>)>,
 }
 
@@ -165,8 +166,9 @@ impl Subject {
     }
 
     fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
-        // All commits must be found, with two exceptions. If several files were edited, they may
-        // agree on an older state. The last record may get lost if no durable offset covers it.
+        // All commits must be found, with two exceptions. If several files were edited, they may be
+        // consistent with an older state. If no durable offset covers the last record, it may get
+        // lost.
         let all = changed.is_empty() || changed.len() == 1 && self.is_vouched_for(fs);
         let named = |error: Error| assert!(names(&error, changed), "{changed:?}: {error:?}");
         let found = open(fs, mode, Codec::None).and_then(|db| Ok((read(&db)?, db)));
@@ -298,8 +300,8 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// Makes the same commits in each of the databases. They are few, so that opening is fast. Calls
-/// `committed` with the database after each commit.
+/// Makes the same commits in every test database. There are few commits, so that opening is fast.
+/// Calls `committed` after each commit.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;
     committed(db)?;
@@ -368,7 +370,7 @@ fn put(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
     bytes.splice(at..kept, with.iter().copied());
 }
 
-/// The rest of an input, from which the edits are read.
+/// The bytes of an input that are not used yet. They encode the next edits.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -114,7 +114,8 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         "shapes-section" => shapes(bytes, out)?,
         "zones" => *out = zones(bytes)?,
         "zone-summary" => {
-            // The example has one page. The summary itself contains the byte range of the section.
+            // The example has one page. The summary itself contains the byte range of the zone
+            // pages.
             let offset = |at: usize| Cursor::new("offset", bytes.get(at..)?).u64().ok();
             let pages = offset(8).zip(offset(16)).map(|(start, end)| start..end);
             let summary = ZoneSummary::decode(bytes, 1, pages.ok_or("short")?).map_err(text)?;
@@ -140,11 +141,10 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes and encodes a row. It either contains its shape, or has the shape of the document's
-/// first example.
+/// Decodes and encodes a row. It either contains its shape, or refers to shape 0 of FORMAT.md.
 fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    // In the document, shape 0 has the properties Coated Boolean, Name String, Price Double and
-    // Stock Int32.
+    // In FORMAT.md, shape 0 has the properties Coated Boolean, Name String, Price Double and Stock
+    // Int32.
     let known = b"\x04\x03\x06Coated\x01\x04Name\x06\x05Price\x04\x05Stock";
     let (shape, _) = split_shape(known).ok_or("the document's shape")?;
     let number = row_shape_number(bytes).map_err(text)?;

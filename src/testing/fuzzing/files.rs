@@ -18,7 +18,8 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
 /// Tests the frame of a block: its header and checksum. Opens the input as a framed block, with and
-/// without comparing the checksum. Then frames the input in every way, and opens the results.
+/// without comparing the checksum. Then frames the input as contents, with each packing and with
+/// padding, and opens the results.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -200,7 +201,7 @@ fn check_footer(data: &[u8]) {
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
     // The directory may become shorter when it is encoded again. The file's length is part of the
-    // tail and must not change, so the bytes before the directory become more.
+    // tail and must not change, so more bytes are placed before the directory.
     let mut encoded = Vec::new();
     let len = encode_footer(tail.file, &sections, 0, &mut encoded);
     let Some(before) = tail.file_bytes.checked_sub(len) else { return };

@@ -28,8 +28,8 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Computes the checksum of the first `len` bytes, without the four bytes at `at`, and stores it
-/// there.
+/// Computes the checksum of the first `len` bytes except the four bytes at `at`, and stores it in
+/// these four bytes.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();

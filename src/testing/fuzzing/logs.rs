@@ -22,7 +22,7 @@ const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
 /// Tests the headers of record files and of records. Reads the input unchanged, and with corrected
-/// checksums. Also writes it as the payload of a new record.
+/// checksums. Also writes the input as the payload of a new record.
 pub fn record(data: &[u8]) {
     check_log_header(data);
     check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
@@ -198,7 +198,7 @@ pub fn span(data: &[u8]) {
     assert_eq!(Span::decode(&mut Cursor::new("span", &encoded)), Ok(span));
 }
 
-/// Tests tagged fields, which may be in any order here.
+/// Tests the decoder of single tagged fields, which accepts them in any order.
 pub fn field(data: &[u8]) {
     let mut cursor = Cursor::new("fields", data);
     while let Ok(Some(field)) = next_field(&mut cursor) {

@@ -3,9 +3,9 @@
 //! interface is unstable.
 //!
 //! A target panics only if the tested code is wrong: it panicked, returned a wrong result, or
-//! accepted data whose encoding has another meaning. Where a checksum protects the bytes, the
-//! target also corrects the checksum and tests again, to reach the code after the check. The
-//! drivers (`fuzz/`) limit the memory that a target may use.
+//! accepted data that decodes to something else after it is encoded again. Where a checksum
+//! protects the bytes, the target also corrects the checksum and tests again, to reach the code
+//! after the check. The drivers (`fuzz/`) limit the memory that a target may use.
 
 #[cfg(feature = "cli")]
 pub(crate) mod commands;

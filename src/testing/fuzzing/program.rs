@@ -3,11 +3,12 @@
 
 use crate::testing::sim::program::{Mix, Program, check};
 
-/// The maximum number of steps of a program. An input of the default length cannot encode as many.
+/// The maximum number of steps of a program. An input of the default length cannot encode so many
+/// steps.
 const STEPS_MAX: usize = 1000;
 
-/// Runs the program that the bytes encode: each choice takes the next bytes. The program ends when
-/// the bytes are used up.
+/// Runs the program that the bytes encode: each random choice is made by the next bytes of the
+/// input. The program ends when the bytes are used up.
 pub fn program(data: &[u8]) {
     check(&Program::from_bytes(data, STEPS_MAX, Mix::ALL));
 }

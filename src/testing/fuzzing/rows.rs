@@ -1,4 +1,4 @@
-//! Fuzz targets for user keys, shapes, rows, and the text forms of values.
+//! Fuzz targets for user keys, shapes and rows, and for values as text.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn known_shapes() -> [Arc<Shape>; 2] {
     [Arc::new(Shape::new(all)), Arc::new(Shape::new(flight))]
 }
 
-/// Tests dates, GUIDs and ETags as text: parsed values print in one form, which parses to the same
+/// Tests dates, GUIDs and ETags as text: a parsed value, written as text, must parse to the same
 /// value.
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

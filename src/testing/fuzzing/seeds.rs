@@ -248,8 +248,8 @@ const TEXTS: [&str; 4] = [
     "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
 ];
 
-/// Filters that together have every kind of literal, every operator and every form, and some that
-/// are malformed or must be refused.
+/// Filters that together have every kind of literal in all spellings, and every operator. Some
+/// filters are malformed or must be refused.
 const FILTER_TEXTS: [&str; 6] = [
     "PartitionKey eq 'bolts' and RowKey ge 'm4''x' and RowKey lt '\u{1f600}' or not Coated",
     "((1.5E+3 le Price)or(Big ne -5L))and not(Stock gt 3D or Stock lt -7 or T eq true)",
@@ -267,8 +267,8 @@ const REQUESTS: [&str; 5] = [
     r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
 ];
 
-/// Inputs for the target `csv`: the first byte selects the options of the command, the rest is the
-/// file.
+/// Inputs for the target `csv`: the first byte selects the options of the command, and the
+/// remaining bytes are the CSV file.
 const CSV: [&str; 5] = [
     "0PartitionKey,RowKey,A,B,C\np,r1,1,true,x\np,r2,-7,false,\"a \"\"b\"\", c\"\nq,r1,,,\n",
     "1a,b,c\n1,2020-01-01T00:00:00Z,1.5\n2,2021-02-03T04:05:06.789Z,NaN\nbad\n\"x\"y,1,2\n",

@@ -1,5 +1,5 @@
-//! An archive step: copies the entities of a table to another database and then deletes the
-//! originals. The step runs on copies of the simulated disk and is interrupted at random file
+//! Runs archive steps. An archive step copies the entities of a table to another database and then
+//! deletes the originals. It runs on copies of the simulated disk and is interrupted at random file
 //! operations.
 //!
 //! Invariants
@@ -35,8 +35,8 @@ impl Runner {
             return line("not now");
         }
         let image = self.engine.fs.kill_image();
-        // Opening the image makes writes durable that were left to the operating system. Otherwise
-        // a power cut could remove them before they are archived.
+        // Opening the image syncs the writes that the operating system had not written to disk.
+        // Otherwise a power cut could remove these entities before they are archived.
         let all = self.rows_in(&image, PATH, table)?;
         if all.is_empty() {
             return line("nothing to archive");

@@ -2,7 +2,7 @@
 //! compares the result with the oracle.
 //!
 //! Invariants
-//! * an acknowledged backup is restored as the database was at that time, whatever changed later;
+//! * restoring an acknowledged backup gives the database as it was at the time of the backup;
 //! * a restored database has a new incarnation;
 //! * pruning leaves the remaining backups unchanged.
 //!

@@ -26,8 +26,8 @@ impl Runner {
     /// Opens a read-only database while the engine runs, compares its contents with the oracle, and
     /// consumes the new part of the change feed.
     pub(super) fn beside(&mut self) -> Outcome {
-        // The step is skipped after a failure, because the contents of the disk are unknown. Other
-        // steps check damaged bytes.
+        // The step is skipped if a failure or damage may have changed the disk, or if the outcome
+        // of a write is unknown: then the oracle does not know the contents of the disk.
         if self.may_differ_on_disk() || !self.oracle.pending.is_empty() {
             return line("troubled");
         }
@@ -110,7 +110,8 @@ impl Fed {
                 }
                 Change::RangeDeleted { range, .. } => rows.retain(|_, row| !is_in(range, row)),
                 Change::Expired { before, .. } => rows.retain(|_, row| row.etag >= before.ticks()),
-                // The feed does not list the imported rows, so they are read from the state.
+                // The feed does not list the imported rows, so they are copied from the oracle's
+                // state.
                 Change::Imported { range, .. } => {
                     let then = then();
                     let all = then.get(&name).map(|table| &*table.rows);

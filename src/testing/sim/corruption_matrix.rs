@@ -67,8 +67,8 @@ pub struct Counts {
 /// The maximum number of findings described per entry.
 const FINDINGS_MAX: u64 = 3;
 
-/// Damages databases of all origins, reads each in both I/O modes, and returns the ledger.
-/// `progress` receives the number of finished cases and the total.
+/// Damages databases of each [`Origin`], which is how a database was made. Reads each in both I/O
+/// modes, and returns the ledger. `progress` receives the number of finished cases and the total.
 pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
     let modes = [IoMode::Mmap, IoMode::Pread];
     let subjects = Origin::ALL.iter().flat_map(|origin| modes.map(|mode| (*origin, mode)));

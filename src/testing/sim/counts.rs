@@ -1,11 +1,11 @@
-//! Counts the events of a run.
+//! Counts the events of a simulation run.
 
 use std::fmt;
 
 use crate::named::named;
 
 named! {
-    /// An event that should occur in some run; its name documents it.
+    /// An event that should occur in at least one run; its name documents it.
     #[expect(missing_docs, reason = "each event is documented by its name")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Event {

@@ -1,11 +1,12 @@
 //! Simulates the life of an unattended device, from its first boot to the end of the simulated
 //! time. The device keeps some hours of sensor readings in a database. Every second it inserts a
 //! reading, every 10 s it replaces a setting conditionally, and every 30 s it inserts a group. The
-//! power fails every 1 to 10 s. Each opening must show all durable readings that have not expired,
-//! and a prefix of the others.
+//! power fails every 1 to 10 s. Each opening must show all durable readings that have not expired.
+//! Of the commits that were not durable, a prefix must be found.
 //!
-//! A life runs on one thread, and its seed decides everything: equal seeds have equal digests. The
-//! parts are `model` (expected data), `work` (reads and writes) and `wall` (the clock).
+//! A simulated life runs on one thread, and its seed decides everything: equal seeds have equal
+//! digests. The parts are `model` (expected data), `work` (reads and writes) and `wall` (the
+//! clock).
 
 mod model;
 mod report;
@@ -34,17 +35,17 @@ use super::program::panic_text;
 
 const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
-/// The time to live of a reading in a life of at least a day.
+/// The time to live of a reading, if the simulated time is at least a day.
 const TTL: Duration = Duration::from_secs(6 * 3_600);
 /// The size of the part of the medium that becomes unreadable, in bytes.
 const STRETCH: u64 = 4 << 10;
 /// If background work takes this many steps, the simulation fails because the work does not end.
 const STEPS_MAX: u64 = 100_000;
 
-/// The parameters of a life.
+/// The parameters of the simulated life of a device.
 ///
 /// * The power fails at a random file operation or between two operations. Simulated time also
-///   advances while it is off; the clock of the next boot may not show the time that passed.
+///   advances while the power is off, but the clock of the next boot may not show this time.
 /// * The clock of a boot is right, or wrong until it is set, or jumps by decades and back.
 /// * In one boot of twenty, 4 KiB of a table file cannot be read for up to four boots.
 ///
@@ -62,9 +63,9 @@ pub struct Life {
     pub seed: u64,
     /// The simulated duration.
     pub time: Duration,
-    /// The time to live of readings; `None` keeps them.
+    /// The time to live of readings; `None` keeps them forever.
     pub ttl: Option<Duration>,
-    /// Whether the clock of the first boot starts in 1970; otherwise it is right.
+    /// Whether the clock of the first boot starts in 1970; otherwise it shows the true time.
     pub begins_in_1970: bool,
     /// Whether rows may expire by a clock that jumped (see `Options::trust_clock_jumps`). Readings
     /// then expire too early, which the simulation must detect.
@@ -89,7 +90,7 @@ struct Device {
     seconds: u64,
     /// The number of boots for which the bad part of the medium remains unreadable.
     bad_boots: u64,
-    /// The number of faults met before this boot.
+    /// The number of injected I/O faults before this boot.
     faults_before: u64,
     next_scan: u64,
     next_verify: u64,
@@ -100,7 +101,8 @@ struct Device {
 /// The plan of one boot.
 struct Session {
     boot: Boot,
-    /// The remaining time of the session, in ticks. The power fails at its end at the latest.
+    /// The remaining time of the session, in ticks. The power fails at the end of the session, if
+    /// not earlier.
     ends: u64,
     durability: Durability,
     delay: Duration,
@@ -109,8 +111,8 @@ struct Session {
 }
 
 impl Life {
-    /// Creates a life that begins in 1970. Readings live for 6 hours, or for a quarter of a life of
-    /// less than a day.
+    /// Creates a life that begins in 1970. Readings expire after 6 hours, or in a life of less than
+    /// a day after a quarter of the life.
     pub fn new(seed: u64, time: Duration) -> Self {
         let ttl = TTL.min(Duration::from_secs((time.as_secs() / 4).max(1)));
         Self { seed, time, ttl: Some(ttl), begins_in_1970: true, trusts_clock_jumps: false }
@@ -240,8 +242,8 @@ impl Device {
             self.figures.openings += 1;
             self.live_on(db, &mut session)?;
         } else if !self.power.is_gone() {
-            // The database is closed although the power is on, so the device is idle until the next
-            // boot.
+            // The database could not be opened although the power is on. The device is idle until
+            // the next boot.
             self.figures.openings_failed += 1;
         }
         if !self.power.is_gone() {
@@ -368,8 +370,8 @@ impl Device {
         *longest = (*longest).max(off / SECOND);
     }
 
-    /// Runs the last boot, in which medium and clock are sound and the power does not fail, until
-    /// no background work is left.
+    /// Runs the last boot, until no background work is left. In this boot no block is bad, the
+    /// clock is right and the power does not fail.
     fn end(&mut self) -> Result<(), String> {
         self.faults.disarm();
         self.bad_boots = 0;

@@ -1,5 +1,5 @@
-//! Tests request signatures with published test vectors, and changes to a request that invalidate
-//! its signature.
+//! Tests request signatures with published test vectors, and tests that a changed request has no
+//! valid signature.
 
 use super::*;
 use crate::rest::protocol::address::Parameters;

@@ -81,7 +81,8 @@ struct Complaint {
 }
 
 impl File {
-    /// Returns the unit that contains the byte at `at`.
+    /// Returns the unit (the structure that is written and checked as a whole) with the byte at
+    /// `at`.
     pub(super) fn unit(&self, at: u64) -> Option<&Unit> {
         self.units.iter().find(|unit| unit.range.contains(&at))
     }
@@ -207,14 +208,14 @@ impl<'a> Case<'a> {
         is_cut && has_len && is_last && !self.subject.origin.is_closed()
     }
 
-    /// Returns the position at which replay must stop: the damaged record.
+    /// Returns the position at which replay must stop: the start of the damaged record.
     fn stop(&self, file: &File, harm: Harm) -> u64 {
         let at = harm.at();
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
-    /// Returns the highest durable offset that any log contains. For the log `name`, `bytes` are
-    /// the damaged contents.
+    /// Returns the highest durable offset that any log contains. For the damaged log `name`, reads
+    /// `bytes` instead of the intact contents.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
         let durable_claims = logs.map(|(other, file)| {
@@ -371,7 +372,7 @@ mod tests {
                 wrong(&judge(structure), "unnoticed in");
             }
         });
-        // The database is a killed one, because a clean close releases the reserved space.
+        // Uses a killed database, because a clean close releases the reserved space.
         with(Origin::Killed, |case| {
             let (_, file, at) = find(case, SPACE_AHEAD);
             let verdict = case.nothing_lost(file, Harm::Flip { at, mask: 1 });

@@ -1,5 +1,6 @@
 //! Finds the structure that contains a given byte of a database file, from the layout of the bytes
-//! alone. Only the decoders of single frames are shared with the readers under test.
+//! alone. With the readers under test it shares only the decoders of single structures, such as
+//! record headers.
 
 use std::ops::Range;
 

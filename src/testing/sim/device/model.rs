@@ -1,9 +1,9 @@
-//! The expected contents of the device's database: readings by number, settings by index, and the
-//! commits whose outcome is unknown until the next opening.
+//! Holds the expected contents of the device's database: readings by number, settings by index, and
+//! the commits whose outcome is unknown until the next opening.
 //!
 //! Invariants
 //! * every acknowledged tag (the ETag of a commit, in ticks) is larger than all tags acknowledged
-//!   or found before, including those of lost commits;
+//!   or found before, including the tags of lost commits;
 //! * commits survive as a prefix of their order, each as a whole;
 //! * readings expire in order: if a reading is found, all later readings that were written are
 //!   found too.
@@ -18,8 +18,8 @@ use crate::model::Entity;
 pub(super) const SENSORS: u64 = 10;
 /// The number of rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// How much too early a reading may expire, in ticks. Even right clocks differ by some seconds, and
-/// the last time before a power cut may not have been recorded.
+/// The time by which a reading may expire too early, in ticks. Even right clocks differ by some
+/// seconds, and the last time before a power cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
 /// The expected data.
@@ -53,7 +53,7 @@ struct Reading {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The next opening decides whether the reading exists.
+    /// Whether the reading exists is unknown until the next opening.
     Unsettled,
     Durable,
     /// The commit was refused or lost.
@@ -360,7 +360,7 @@ impl Model {
         }
     }
 
-    /// Returns the age in ticks of the oldest reading that may exist.
+    /// Returns the age in ticks of the oldest durable reading that may still exist.
     pub(super) fn oldest(&self, now: u64) -> Option<u64> {
         let there = self.readings.iter().find(|reading| reading.fate == Fate::Durable);
         there.map(|reading| now.saturating_sub(reading.at))
