@@ -1,5 +1,5 @@
-//! Reads time: from a wall clock, from which the Seqs (commit numbers) of commits are derived, and
-//! from a monotonic clock for intervals and rates. No other module reads the system's clocks.
+//! Reads the wall clock, from which Seqs (commit numbers) are derived, and the monotonic clock,
+//! which measures intervals and rates. No other module reads the system's clocks.
 
 use std::fmt;
 use std::time::Duration;

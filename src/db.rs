@@ -1,7 +1,7 @@
-//! The type [`Db`]: opens and closes a database, creates and deletes tables, takes snapshots, and
-//! runs maintenance.
+//! Defines [`Db`], which opens and closes a database, creates and deletes tables, takes snapshots,
+//! and runs maintenance.
 //!
-//! `table` implements operations on entities, `query` scans, and `lsm` the engine.
+//! `table` implements operations on entities, `query` implements scans, and `lsm` is the engine.
 
 pub(crate) mod advice;
 mod backup;
@@ -92,15 +92,15 @@ pub struct OpenReport {
     pub created: bool,
     /// The number of commits replayed from the log.
     pub replayed: u64,
-    /// Where a crash cut off the log or the manifest, and the bytes that were dropped there.
-    /// Nothing that was acknowledged as durable is among them, unless the text says that
+    /// A text that says where a crash cut off the log or the manifest, and which bytes were
+    /// dropped. Nothing that was acknowledged as durable was dropped, unless the text says that
     /// [`Options::accept_short_logs`] accepted a shorter file.
     pub torn: Option<String>,
     /// The number of removed files that an interrupted operation had left over.
     pub orphans: u64,
-    /// Findings that an operator should know of: edits that the manifest may have lost, a directory
-    /// that is named like a file of the database, or a file system on which the engine cannot
-    /// detect that the directory was replaced by another one.
+    /// Conditions that an operator should know of: edits that the manifest may have lost, a
+    /// directory that is named like a file of the database, or a file system on which the engine
+    /// cannot detect that the directory was replaced by another one.
     pub warnings: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ impl Options {
     /// handle is dropped.
     ///
     /// # Errors
-    /// Fails only for options that cannot be satisfied.
+    /// Fails only for invalid or unsupported options, such as a disk limit that is too small.
     pub fn open_in_memory(self) -> Result<Db> {
         self.fs(Arc::new(MemFs::new())).open("memory")
     }
@@ -153,7 +153,7 @@ impl Db {
     /// a letter. Look-ups of names ignore case.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidInput`, and errors of any write.
+    /// `AlreadyExists`, `InvalidInput`, and the errors that every write can return.
     pub fn create_table(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
@@ -171,7 +171,7 @@ impl Db {
     /// Returns the table of this name, and creates it first if it does not exist.
     ///
     /// # Errors
-    /// `InvalidInput`, and errors of any write.
+    /// `InvalidInput`, and the errors that every write can return.
     pub fn table_or_create(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.table_or_create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
@@ -181,7 +181,7 @@ impl Db {
     /// reclaimed in the background.
     ///
     /// # Errors
-    /// `NotFound`, and errors of any write.
+    /// `NotFound`, and the errors that every write can return.
     pub fn delete_table(&self, name: &str) -> Result<()> {
         self.catalog.delete(name)
     }
@@ -217,7 +217,8 @@ impl Db {
     /// [`Options::trust_clock_jumps`].
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for less than a second; and errors of any write.
+    /// `NotFound`; `InvalidInput` for less than a second; and the errors that every write can
+    /// return.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -280,7 +281,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for a range that cannot contain a key; and errors of any write.
+    /// `NotFound`; `InvalidInput` for a range that cannot contain a key; and the errors that every
+    /// write can return.
     pub fn gate(&self, table: &str, range: KeyRange, mode: GateMode) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.close_gate(table, range.span(table), mode)
@@ -290,7 +292,7 @@ impl Db {
     /// blocked.
     ///
     /// # Errors
-    /// `NotFound` for the table or the gate, and errors of any write.
+    /// `NotFound` for the table or the gate, and the errors that every write can return.
     pub fn lift_gate(&self, table: &str, range: KeyRange) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.lift_gate(&range.span(table))
@@ -342,9 +344,9 @@ impl Db {
     /// Copies the current state of the database into the new or empty directory `path`, while the
     /// database is in use. The copy has all tables, with gates and times to live. Rows in memory
     /// are flushed first. Table files are then linked, at a small constant cost per file, or copied
-    /// if the file system cannot link. The copy has a new manifest and a new incarnation (identity
-    /// of the copy). It is an independent database: changes in one of the two databases are never
-    /// visible in the other.
+    /// if the file system cannot link. The copy has a new manifest and a new incarnation (a random
+    /// identity that no other copy has). It is an independent database: changes in one of the two
+    /// databases are never visible in the other.
     ///
     /// A linked file is one file on disk, so damage to it affects both databases. A
     /// [backup](Self::backup) has files of its own.
@@ -460,8 +462,8 @@ impl Db {
 
     /// Runs background work for about `budget`; needed with
     /// [`Background::Manual`](crate::Background::Manual). Runs at least one step, and never
-    /// interrupts a step. With [`Options::edge`] a merge step handles only a few files of 4 MiB.
-    /// Returns false if no work is left until the next write or until a timer expires.
+    /// interrupts a step. With [`Options::edge`] a step of a compaction handles only a few files of
+    /// 4 MiB. Returns false if no work is left until the next write or until a timer expires.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

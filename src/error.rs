@@ -1,4 +1,4 @@
-//! The error type of the library. It has the size of a pointer and is cheap to clone.
+//! Defines the error type of the library. An error has the size of a pointer and is cheap to clone.
 //!
 //! Errors are divided into kinds by how a caller should react. Errors of the data model also have
 //! the Table service's code, HTTP status and text. Errors of the engine describe the operation that
@@ -19,8 +19,8 @@ use crate::codec::DecodeError;
 /// The result of every fallible operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of any operation. Cloning is cheap, because a failed sync is returned to every writer
-/// of its commit group.
+/// The error of any operation. Cloning is cheap, so that a failed sync can be returned to every
+/// writer of its commit group.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     PreconditionFailed,
     /// The request breaks a rule of the data model; see [`Error::code`].
     InvalidInput,
-    /// Another process or handle holds the database.
+    /// Another process or handle has the database open.
     Locked,
     /// The database was written in a newer format, or needs a feature that this build lacks.
     Unsupported,
@@ -138,7 +138,7 @@ impl Error {
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
-    /// Creates an error for `structure` at `offset` of `file`, which differs from the bytes that
+    /// Creates an error for `structure` at `offset` of `file`, whose bytes differ from those that
     /// were written.
     pub(crate) fn corrupt(
         file: &Path,

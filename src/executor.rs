@@ -19,8 +19,8 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: syncs commits with a durability below `Sync`, and commits whose tickets no thread
-    /// waits for; prepares the next log.
+    /// Logs: syncs commits with a durability below `Sync`, and commits that no thread waits for;
+    /// prepares the next log.
     Log,
     /// Flushes memtables, sorts their newest entries, and removes files that are no longer used.
     Flush,
@@ -50,7 +50,7 @@ pub(crate) struct Executor {
     threads: Mutex<Threads>,
 }
 
-/// Wakes the threads of an executor. For code that has no reference to the executor.
+/// Lets code that has no reference to an executor wake its threads.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Shared>);
 
@@ -67,7 +67,7 @@ struct Threads {
 pub(crate) enum Crew {
     /// One thread for all lanes.
     One,
-    /// One thread for each lane, except that compaction has `compactors` threads, but at least one.
+    /// One thread for each lane except compaction, which has `compactors` threads, at least one.
     Lanes { compactors: usize },
 }
 
@@ -218,7 +218,8 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// Reports that there may be work in `lane`, if it has threads.
+    /// Reports that there may be work in `lane`, and wakes its threads. Unlike
+    /// [`Executor::signal`], this never starts threads.
     pub(crate) fn ring(&self, lane: Lane) {
         let mut state = self.0.state.lock();
         let is_news = state.pending & lane.bit() == 0;

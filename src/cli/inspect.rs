@@ -1,6 +1,6 @@
 //! `rowstone inspect`: shows one file of a database, as text or as one JSON object per line.
 //!
-//! Not here: reading and parsing the file (`db::inspect`).
+//! `db::inspect` reads and parses the file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use crate::fs::DiskFs;
 pub(super) struct Inspect {
     /// The file
     file: PathBuf,
-    /// Show only this block of rows of an SST, or this record of a log, counted from 0, in full
+    /// Show only this part in full: for an SST the block of rows, for a log the record, counted
+    /// from 0
     #[arg(long, value_name = "N")]
     block: Option<u64>,
     /// Show only this row of the block, counted from 0: its bytes in hex and their meaning
@@ -53,8 +54,8 @@ impl Inspect {
             if written.is_ok() {
                 written = self.write(&mut output, &part);
             }
-            // This error only stops the inspection. The actual error is in `written`, and is
-            // reported below.
+            // The returned error only stops the inspection. The error of the output is in
+            // `written`, and is returned below.
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });

@@ -11,7 +11,7 @@ use super::output::{Format, print, write_counters, write_problems};
 use super::progress::Progress;
 use crate::json::exec::Response;
 
-/// Read and check everything: every checksum, order and reference.
+/// Read and check the whole database: every checksum, the order of keys, and every reference.
 #[derive(Args)]
 #[command(
     after_long_help = "Files are read as they are on disk now: checksums, order, indexes, counts and bounds of \

@@ -148,7 +148,8 @@ commands! {
 struct Stress {
     /// A directory that is missing or empty; it is not removed
     dir: PathBuf,
-    /// The event that a write survives [default: sync with --partition, else random at each start]
+    /// The failure that an acknowledged write survives [default: sync with --partition, else random
+    /// at each start]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
     /// Print JSON, one object per test or scenario

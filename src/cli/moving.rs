@@ -1,6 +1,6 @@
 //! Implements the commands that move a range of keys: `gate`, `export-range`, `import-range`.
 //!
-//! Not here: comparing the result (`compare`).
+//! `compare` compares the moved range with the original.
 
 use std::io::{self, Write};
 use std::ops::Bound;
@@ -109,7 +109,8 @@ whole procedure.
 Example:
   rowstone export-range shop parts moving --from-partition m --to-partition n";
 
-/// Load a database made by export-range, or any other, into a table, with ETags and Timestamps.
+/// Load another database, such as one made by export-range, into a table, with ETags and
+/// Timestamps.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct ImportRange {

@@ -20,15 +20,16 @@ pub(super) enum Create {
 /// Options of the commands that keep a database open to answer requests: `exec` and `serve`.
 #[derive(Args)]
 pub(in crate::cli) struct OpenArgs {
-    /// The event that acknowledged writes survive
+    /// The failure that acknowledged writes survive
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
     /// Open even if a log or the manifest is shorter than its durable length; the data that was cut
-    /// off is lost. For file systems that lose lengths in crashes, and for damage
+    /// off is lost. For file systems that lose the lengths of files in crashes, and for damaged
+    /// files
     #[arg(long)]
     accept_short_logs: bool,
-    /// Keep the last queries that took at least this long: `exec` returns them for the operation
-    /// slow_queries, `serve` logs them and shows them on the web page at /stats
+    /// Record the latest queries that took at least this long: `exec` returns them for the
+    /// operation slow_queries, `serve` logs them and shows them on the web page at /stats
     #[arg(long, value_name = "MILLISECONDS")]
     slow_query: Option<u64>,
     /// Keep this many bytes of logs for `rowstone changes`, beyond those needed to open
@@ -77,7 +78,7 @@ pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
 }
 
 /// Opens a database to read it, which takes no lock and changes nothing. If another process is
-/// writing it, the last durable commit is shown.
+/// writing it, the state after the last durable commit is shown.
 pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
     Db::open_read_only(path).map_err(Failure::Open).map(noted)
 }
@@ -86,7 +87,7 @@ pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) 
     open_with(Db::options(), path, create, durability).map(noted)
 }
 
-/// Prints on standard error where a crash had cut off a log, and the warnings of opening.
+/// Prints to standard error which logs a crash had cut off, and the warnings from opening.
 pub(super) fn noted(db: Db) -> Db {
     let opened = db.opened();
     opened

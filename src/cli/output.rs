@@ -120,7 +120,7 @@ pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
     }
 }
 
-/// Passes each entity's JSON to `write`, and whether it is the first.
+/// Calls `write` for each entity, with its JSON and whether it is the first entity.
 pub(super) fn for_each_json(
     entities: impl Iterator<Item = Result<Entity>>,
     select: Option<&[String]>,
@@ -172,7 +172,7 @@ fn columns_of<E: Borrow<Entity>>(entities: impl Iterator<Item = Result<E>>) -> R
     Ok(["PartitionKey", "RowKey"].map(str::to_owned).into_iter().chain(names).collect())
 }
 
-/// Returns the text of a member; empty if the entity lacks it.
+/// Returns the text of the key or property called `name`; empty if the entity lacks it.
 fn text_of(entity: &Entity, name: &str) -> Vec<u8> {
     let mut text = Vec::new();
     match name {
@@ -246,7 +246,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Lays out a page. A column of the previous page never gets narrower, so that pages align.
+    /// Lays out a page. No column gets narrower than on the previous page, so that pages align.
     fn new(page: &[Entity], columns: Vec<String>, widths: &[usize], header: &[String]) -> Self {
         let cells: Vec<Vec<String>> = page
             .iter()

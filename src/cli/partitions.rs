@@ -1,7 +1,7 @@
 //! `partitions`: shows the range map of tables, as a table and as bars, and the partitions of the
 //! stored data.
 //!
-//! Not here: collecting the figures (`db`), the problems that they show (`advise`).
+//! `db` collects the figures; `advise` reports the problems that they show.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use super::output::{Format, Output, counted, print, with_thousands, without_cont
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::{self, Object};
 
-/// The most entities of a table that are read without --exact, which takes 1 to 2 s.
+/// Without --exact, at most this many entities of a table are read. This takes 1 to 2 s.
 const ENTITIES_MAX: u64 = 1_000_000;
-/// Characters of a full bar.
+/// Length of the longest bar, in characters.
 const BAR_CHARS: usize = 40;
-/// Characters of a key next to a bar.
+/// Maximum length of a key that is printed next to a bar, in characters.
 const KEY_CHARS_MAX: usize = 28;
 
 /// Show how a table's keys are divided: ranges with their files and load, and partitions with their
@@ -213,8 +213,8 @@ fn size_row(partition: &PartitionSize, data: &DataShape) -> (String, f64, String
     (key_text(&partition.partition_key), partition.bytes as f64, text)
 }
 
-/// Draws a bar per row, which has a name, a length and a text after the bar; the longest is
-/// [`BAR_CHARS`] long.
+/// Draws one bar per row. A row consists of a name, the length of its bar, and a text to print
+/// after the bar. The longest bar has [`BAR_CHARS`] characters.
 pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::Result<()> {
     let longest = rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);

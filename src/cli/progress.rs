@@ -8,7 +8,7 @@ use super::failure::eprint_line;
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows progress in rows, of which `rows` are expected if that is known.
+    /// Shows the number of processed rows. `rows` is the expected total, if it is known.
     pub(super) fn new(rows: Option<u64>) -> Self {
         Self::of("rows", rows)
     }
@@ -40,7 +40,7 @@ impl Progress {
         work(&Self::of(things, count))
     }
 
-    /// Adds to the position.
+    /// Advances the bar by `count`.
     pub(super) fn advance(&self, count: u64) {
         self.0.inc(count);
     }

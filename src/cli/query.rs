@@ -1,11 +1,12 @@
-//! `query`: prints the entities that a filter matches, how they are found, or aggregates of them.
+//! Implements `query`: prints the entities that a filter matches, or aggregates of them, or
+//! explains the cost of finding them.
 //!
 //! Invariants
 //! * rows are printed as they are read; memory holds only one page of a table for people, and one
 //!   line per partition if requested;
 //! * the filter is parsed before the database is opened.
 //!
-//! Not here: the meaning of a filter (`query`), layout (`output`).
+//! `crate::query` parses and evaluates filters; `output` lays out the results.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use crate::json::{self, Object};
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
 
-/// The most entities of a page for people.
+/// The maximum number of entities on a page that is printed for people.
 const PAGE_ENTITIES: usize = 1_000;
 
 /// Print the entities that match a filter, in key order.
@@ -56,7 +57,7 @@ pub(super) struct Query {
     /// Continue at this PartitionKey, printed at the end of a page
     #[arg(long, value_name = "PARTITION_KEY", allow_hyphen_values = true)]
     next_pk: Option<String>,
-    /// Continue at this RowKey of that partition; at its first by default
+    /// Continue at this RowKey of that partition; by default at the partition's first entity
     #[arg(long, value_name = "ROW_KEY", requires = "next_pk", allow_hyphen_values = true)]
     next_rk: Option<String>,
     /// From the last key to the first
@@ -219,7 +220,7 @@ impl Query {
 
 /// An aggregate of many entities.
 trait Measure: Default {
-    /// Returns each number with its name.
+    /// Returns the numbers of the aggregate, each with its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
     /// Writes the members of a JSON object.
     fn put(&self, object: &mut Object<'_>);

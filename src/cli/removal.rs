@@ -38,8 +38,8 @@ impl Removal {
         let count = || db.table(table)?.scan(range.clone()).count();
         let entities = match (estimate <= COUNTED_MAX).then(count) {
             Some(Ok(count)) => all(count),
-            // A closed gate, which blocks a range of keys, refuses the scan that counts, but not
-            // the removal.
+            // A gate that blocks reads of a key range makes the count fail with `Busy`. A table
+            // with such a gate can still be dropped, so the estimate is shown instead of the count.
             Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
             _ => format!("about {}", all(estimate)),
         };

@@ -1,6 +1,6 @@
 //! The commands of the Table service: `serve`, `sas`.
 //!
-//! Not here: requests and tokens (`rest`).
+//! `rest` handles requests and verifies tokens.
 
 mod accounts;
 mod sas;

@@ -6,7 +6,7 @@
 //! * the output of replaying a seed depends on the seed alone: no times, no rates;
 //! * a failure is printed with everything needed to reproduce it.
 //!
-//! Not here: programs, the random sequences of operations that a seed determines (`sim`).
+//! `testing::sim` defines programs: the random sequences of operations that a seed determines.
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -31,7 +31,7 @@ use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 /// Run the database against a model, on a simulated disk that fails, loses power and decays.
 ///
 /// A seed determines everything: options, clients, faults, the clock, and the data left by a power
-/// cut. The same seed prints the same on every machine.
+/// cut. The same seed prints the same output on every machine.
 #[derive(Args)]
 #[command(after_long_help = "\
 A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
@@ -91,8 +91,8 @@ pub(super) struct Sim {
     /// Print the ledger, or the result of the device, as JSON
     #[arg(long, requires = "report")]
     json: bool,
-    /// Activate a mutant, a deliberate bug that must be detected; `list` names all, `all` searches
-    /// for each
+    /// Activate a mutant, a deliberate bug that must be detected; `list` prints all names, `all`
+    /// searches for a seed that detects each
     #[arg(long, value_name = "NAME", alias = "planted")]
     mutants: Option<String>,
 }
@@ -199,8 +199,8 @@ impl Sim {
         }
     }
 
-    /// Simulates devices from successive seeds until one simulation detects `mutant`. The command
-    /// fails if one does.
+    /// Simulates devices from successive seeds until one simulation detects `mutant`. If a
+    /// simulation detects it, the command fails, as for a real bug.
     fn explore_lives(&self, mutant: &'static str) -> Outcome {
         let found = self.hunt_by_lives(mutant);
         conclude(found.is_err(), |output| {
@@ -245,7 +245,7 @@ impl Sim {
 
     fn explore(&self, mutant: Option<&'static str>) -> Outcome {
         let clock = SystemClock::new();
-        // A time beyond the range of a duration is unlimited.
+        // A time that is too long for a `Duration` counts as unlimited.
         let time = self.minutes.map(|minutes| {
             Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX)
         });

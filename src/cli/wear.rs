@@ -103,7 +103,7 @@ fn table_bytes(wear: &Wear) -> u64 {
     wear.flush_bytes.saturating_add(wear.compaction_bytes).saturating_add(wear.import_bytes)
 }
 
-/// Parses `512`, `16k`, `1m`.
+/// Parses a page size, such as `512`, `16k` or `1m`.
 fn read_page_size(text: &str) -> Result<u64, String> {
     read_bytes(text)
         .ok()

@@ -18,23 +18,23 @@ pub(super) struct Window<R> {
     ended: bool,
 }
 
-/// Lines of a stream, without their ends.
+/// Iterates over the lines of a stream, without their line ends.
 pub(super) struct Lines<R> {
     window: Window<R>,
     bytes_max: usize,
     number: u64,
-    /// Bytes of the window that are known to contain no newline.
+    /// The number of bytes at the start of the window that are known to contain no newline.
     searched: usize,
-    /// Bytes of the last line, including its end.
+    /// The number of bytes of the last line, including its line end.
     taken: usize,
 }
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
-    /// The first line is 1.
+    /// The number of the line in the stream, counted from 1.
     pub(super) number: u64,
-    /// `None` if it is longer than allowed.
+    /// `None` if the line is longer than allowed.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -61,7 +61,7 @@ impl<R: Read> Window<R> {
         self.start = (self.start + len).min(self.filled);
     }
 
-    /// Reads once more; false at the end of the stream.
+    /// Reads more bytes from the source into the window; returns false at the end of the stream.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! CRC-32 over one or several parts.
+//! Computes and compares CRC-32 checksums, of one buffer or of several parts.
 
 use super::DecodeError;
 

@@ -1,5 +1,5 @@
-//! The cursor through which every decoder reads. It checks bounds, and its errors contain the
-//! offset.
+//! Defines the cursor through which every decoder reads. The cursor checks bounds, and its errors
+//! contain the offset.
 
 use super::{DecodeError, VARINT_BYTES_MAX};
 
@@ -67,8 +67,8 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Reads a varint. An encoding that is longer than necessary is accepted; one of more than 64
-    /// bits is refused.
+    /// Reads a varint. An encoding that is longer than necessary is accepted; a value of more than
+    /// 64 bits is refused.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;

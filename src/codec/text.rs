@@ -64,8 +64,8 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
-/// Whether `a < b`. Optimized for keys: if the first eight bytes differ, they decide without a
-/// function call.
+/// Whether `a < b`. Optimized for keys: the first eight bytes are compared without a function call.
+/// Only if they are equal is the rest compared.
 #[inline]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())

@@ -1,4 +1,5 @@
-//! Detects anti-patterns of key design from load, data and queries, with evidence and remedy.
+//! Detects anti-patterns of key design from the load, the stored data and the queries of a table,
+//! and returns evidence and a remedy for each.
 //!
 //! [`advise`] is pure; [`Db::advise`] collects the figures for it from `partitions` and `shape`.
 
@@ -76,7 +77,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) queries: &'a QueryCounts,
 }
 
-/// Minimum number of partitions for an order to be detectable.
+/// Tables with fewer partitions are not examined for keys that are ordered by time.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
 /// Keys count as ordered by time if at least this share of pairs of neighbouring partitions were
 /// created in the order of their keys. For keys that are independent of time the share is one half,
@@ -84,8 +85,8 @@ const ORDERED_PARTITIONS_MIN: u64 = 32;
 const ORDERED_SHARE: f64 = 0.9;
 /// Minimum load in operations per second; a lower load is ignored.
 const OPS_MIN: f64 = 10.0;
-/// A partition is hot, and a range takes most of the writes, if it has at least this share of the
-/// load.
+/// A partition with at least this share of the load is hot. A range with at least this share of the
+/// writes takes most of the writes.
 const HOT_SHARE: f64 = 0.5;
 /// A partition of at least this many entities is assumed to grow without bound if it has
 /// `UNBOUNDED_TIMES` times the median number of entities, or more than half of the table's
@@ -110,8 +111,8 @@ pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
     found.into_iter().flatten().collect()
 }
 
-/// Detects append-only or prepend-only keys: by the load if it is high enough, otherwise by the
-/// stored data.
+/// Detects append-only or prepend-only keys: by the current writes if there are enough of them,
+/// otherwise by the stored data.
 fn directed(seen: &Seen<'_>) -> Option<Advice> {
     let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
     let advice =
@@ -119,8 +120,8 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     if writes >= OPS_MIN {
         let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
         let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
-        // If one partition takes the load, ascending inserts have ascending RowKeys, but not
-        // ascending PartitionKeys.
+        // If most of the load of a range is on one partition, its inserts ascend only by RowKey,
+        // not by PartitionKey.
         let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
         let evidence = |range: &PartitionRange, share: f64, end: &str| {
             format!(

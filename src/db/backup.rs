@@ -95,7 +95,7 @@ pub struct Generation {
 pub struct BackupReport {
     /// The number of backups that were read.
     pub generations: u64,
-    /// The number of table files that were read, each once.
+    /// The number of table files that were read. A file that several backups share is counted once.
     pub files: u64,
     /// The total size of the table files that were read, in bytes.
     pub bytes: u64,
@@ -118,12 +118,13 @@ impl Options {
 impl Db {
     /// Backs up the current state of the database into the directory `dir`, while the database is
     /// in use. The first backup creates the directory. Later ones copy only table files that the
-    /// directory does not contain yet. A directory is for one database and the databases restored
-    /// from it.
+    /// directory does not contain yet. A directory holds backups of one database and of the
+    /// databases restored from it.
     ///
-    /// Each new copy is read and checked, so that a backup never contains damage. Merges rewrite
-    /// files, so the number of new files depends on the amount of data written since the last
-    /// backup. An interrupted backup is not listed; the next one replaces or removes its files.
+    /// Each new copy is read and checked, so that a backup never contains damage. Compactions
+    /// rewrite files, so the number of new files depends on the amount of data written since the
+    /// last backup. An interrupted backup is not listed; the next one replaces or removes its
+    /// files.
     ///
     /// # Errors
     /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with other contents,
@@ -299,9 +300,9 @@ impl Backup {
 
     /// Restores a backup, or the newest one for `None`, as a database in the new or empty directory
     /// `path`. The database has all tables as of the backup, with ETags and Timestamps, and a new
-    /// incarnation (identity of the copy). A consumer of the old database's changes gets
-    /// `ChangesLost`. The contents of each copied file are compared with its checksum and with its
-    /// metadata in the backup.
+    /// incarnation (a random identity that no other copy has). A consumer of the old database's
+    /// changes gets `ChangesLost`. The contents of each copied file are compared with its checksum
+    /// and with its metadata in the backup.
     ///
     /// # Errors
     /// `AlreadyExists` if `path` is not empty; `NotFound` if there is no such backup; `Corruption`,

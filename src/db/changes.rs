@@ -164,7 +164,7 @@ impl Cursor {
     /// position starts at the oldest kept commit and stores that position, which costs a commit.
     ///
     /// # Errors
-    /// As [`Db::changes`], and errors of any write.
+    /// As [`Db::changes`], and the errors that every write can return.
     pub fn changes(&self) -> Result<Changes> {
         if let Some(position) = self.position()? {
             return self.db.changes(position);
@@ -179,8 +179,8 @@ impl Cursor {
     /// return; it costs a commit.
     ///
     /// # Errors
-    /// `InvalidInput` for a position that is before the cursor's or of another history, and errors
-    /// of any write.
+    /// `InvalidInput` for a position that is before the cursor's or of another history, and the
+    /// errors that every write can return.
     pub fn commit(&self, position: Position) -> Result<()> {
         let known = self.position()?.filter(|known| known.incarnation == position.incarnation);
         if position.incarnation != self.db.engine.reader().incarnation() {
@@ -197,7 +197,7 @@ impl Cursor {
     /// Removes the cursor.
     ///
     /// # Errors
-    /// Errors of any write.
+    /// The errors that every write can return.
     pub fn remove(&self) -> Result<()> {
         self.db.catalog.set_note(None, &self.note(), None)
     }

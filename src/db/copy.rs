@@ -73,7 +73,8 @@ pub struct CopyJob {
 type OnProblem = Box<dyn FnMut(&CopyProblem) + Send>;
 
 /// The result of a [`CopyJob`]. Each row read is counted once: as copied, replaced, present, in
-/// place, or as one of the problems.
+/// place, in conflict, shared or refused. If the job deletes source rows, `deleted` and `changed`
+/// count some rows again.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopySummary {
@@ -228,8 +229,8 @@ impl CopyJob {
 
     /// Replaces a target row with other properties under the same key, instead of reporting a
     /// conflict. If source and target are the same table, this replaces only copies that an earlier
-    /// run made: rows whose keys are formed from their own properties. Other rows are sources that
-    /// may not be copied yet.
+    /// run made: rows whose keys are formed from their own properties. Any other row is itself a
+    /// source row, which may not have been copied yet.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
@@ -517,8 +518,8 @@ impl Run<'_, '_> {
         !(self.job.then_delete && self.job.is_rekeyed() && is_older())
     }
 
-    /// Inserts the copies at these indexes. If a concurrent writer has inserted a row under the
-    /// same key, the copy is compared with that row.
+    /// Inserts the copies of those rows of the batch whose indexes are in `absent`. If a concurrent
+    /// writer has inserted a row under the same key, the copy is compared with that row.
     fn insert(&mut self, batch: &mut [Moving], absent: &[usize]) -> Result<()> {
         let loader = self.job.target.loader().mode(LoadMode::Insert);
         let mut loader = loader.durability(Durability::Os);
@@ -551,7 +552,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Deletes the source rows that have copies, one group per partition.
+    /// Deletes the source rows that have copies, in groups of rows with the same PartitionKey.
     fn delete(&mut self, batch: &[Moving]) -> Result<()> {
         let there: Vec<_> = batch.iter().filter(|row| row.is_there).collect();
         for partition in there.chunk_by(|a, b| a.partition_key == b.partition_key) {

@@ -37,8 +37,8 @@ pub struct Moved {
 impl Db {
     /// Copies the current entities of a key range into a new database in the new or empty directory
     /// `path`. The table keeps its name, and entities keep their ETags and Timestamps. The result
-    /// is an ordinary database; [`import_range`](Self::import_range) adds its entities to another.
-    /// Each row of the range is read once, and written once, directly to table files.
+    /// is an ordinary database; [`import_range`](Self::import_range) adds its entities to another
+    /// database. Each row of the range is read once, and written once, directly to table files.
     ///
     /// A [gate](Self::gate) does not block the export. To move a range, close a gate first, so that
     /// the copy does not miss later writes.

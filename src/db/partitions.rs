@@ -1,4 +1,4 @@
-//! Returns the ranges of a table (the partitions of its keys), with the size and load of each.
+//! Returns the ranges into which the keys of a table are divided, with the size and load of each.
 //!
 //! `lsm` splits and merges ranges, `shape` describes stored data, `advice` finds anti-patterns.
 
@@ -38,8 +38,8 @@ pub struct PartitionRange {
     pub files: usize,
     /// The maximum number of files that a point read searches.
     pub sources: usize,
-    /// The number of bytes that await merging: the size of the newer files, which may overlap. 0 if
-    /// a point read searches at most one file.
+    /// The number of bytes that await compaction: the size of the newer files, which may overlap. 0
+    /// if a point read searches at most one file.
     pub debt: u64,
     /// Entities read per second, by point reads and scans.
     pub reads: f64,

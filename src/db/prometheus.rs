@@ -1,4 +1,5 @@
-//! The Prometheus text format, version 0.0.4: each metric has a help text, a kind and samples.
+//! Writes the Prometheus text format, version 0.0.4: each metric has a help text, a kind and
+//! samples.
 //!
 //! `stats` and `rest::metrics` define the metrics; `rest::metrics` serves them.
 

@@ -47,7 +47,7 @@ pub struct RepairReport {
     /// The reason why the manifest does not prove which files are live; `None` if it does. If there
     /// is a reason, all rows are suspect.
     pub doubt: Option<String>,
-    /// Findings that caused no loss.
+    /// Problems that were found but caused no loss.
     pub notes: Vec<String>,
     /// The time of the state that the new database contains, if the state is proven.
     pub as_of: Option<DateTime>,
@@ -259,9 +259,9 @@ impl<'o> Build<'o> {
         if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
     }
 
-    /// Keeps a catalog row. Even a suspect one is kept if the manifest has ranges of its table,
-    /// because the name and number of a table never change. A row that opening would refuse is left
-    /// out.
+    /// Keeps a catalog row. Even a suspect catalog row is kept if the manifest has ranges of its
+    /// table, because the name and number of a table never change. A row that opening would refuse
+    /// is left out.
     fn take_catalog(
         &mut self,
         evidence: &Evidence,
@@ -301,8 +301,8 @@ impl<'o> Build<'o> {
                 self.names.insert(id, name.to_owned());
                 self.table(id);
             }
-            // Table numbers are never reused, so the next number is the highest of those in all
-            // rows of this kind.
+            // Table numbers are never reused, so the highest next number in any catalog row of this
+            // kind is used.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
                 return;

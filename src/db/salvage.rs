@@ -165,8 +165,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
 }
 
 /// Whether the item is in a log that is kept only for the change feed. All live entries of such a
-/// log are also in table files. Returns false if damage of a table file may have lost the entry
-/// there.
+/// log are also in table files. Returns false if the entry may be missing from the table files
+/// because one of them is damaged.
 fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let is_old = |item: &Item| {
         matches!(item.from, FoundIn::Log(..)) && item.seq <= evidence.salvaged.version.flushed_seq

@@ -1,7 +1,7 @@
 //! Provides the counters and sizes of a database by name, with their meanings and units, also in
 //! the Prometheus text format.
 //!
-//! Invariant: every field has a line in the table `stats.md`, and every line a field.
+//! Invariant: every field has a line in the table `stats.md`, and every line describes a field.
 //! `lsm::inspect` and `table::counts` do the counting; `rest::metrics` has the server's counters.
 
 use super::prometheus::{Exposition, Metric};

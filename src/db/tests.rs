@@ -208,7 +208,7 @@ impl RowFilter for Everything {
     }
 }
 
-/// The part of a file that a range refers to (its clip) may begin and end inside a block. A
+/// A range may refer to a part of a file. This part, the clip, may begin and end inside a block. A
 /// filtered scan must not return rows of that block outside of the clip.
 #[test]
 fn trap_20_a_filtered_scan_stays_inside_a_clip() {

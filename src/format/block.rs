@@ -581,7 +581,7 @@ mod tests {
             assert_eq!(block.stored, rows(flags));
             assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
         }
-        // Only blocks of rows may have this flag.
+        // A reader must refuse the flag `FLAG_SHORT` in a block that is not a block of rows.
         let place = BlockPlace { kind: BlockKind::Stats, ..PLACE };
         let mut bytes = Vec::new();
         sealer.seal_plain(place, &rows(1), &mut bytes);

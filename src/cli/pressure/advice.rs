@@ -1,17 +1,17 @@
-//! Recommends a finer PartitionKey for a peak that is too high for one partition: the finer key
-//! includes another property, or a bucket number.
+//! Recommends a finer PartitionKey if the application's peak load is too high for one partition.
+//! The finer key also contains the value of a property, or a bucket number.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::model::{Entity, ValueRef};
 
-/// Azure Table storage's target of 2010 for one partition, in entities per second, and the largest
-/// part of it that a partition should use.
+/// Azure Table storage's target of 2010 for one partition, in entities per second, and the
+/// percentage of this target that a partition should use at most.
 const TARGET: u32 = 500;
 const USED_PERCENT: u32 = 80;
 
-/// Limits of the sample from which properties are evaluated.
+/// Limits of the sample of rows from which the recommendation is computed.
 pub(super) struct Sample;
 
 impl Sample {
@@ -23,10 +23,10 @@ impl Sample {
 /// The recommended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Add the property. The partition of its most frequent value then gets `rate` entities per
-    /// second at the peak.
+    /// Add the property `name` to the PartitionKey. The partition of its most frequent value then
+    /// gets `rate` entities per second at the peak.
     Property { partition: String, name: String, values: usize, heaviest: String, rate: u32 },
-    /// Add a number, because no property divides the load far enough.
+    /// Add a bucket number to the PartitionKey, because no property divides the load far enough.
     Bucket { partition: String, buckets: u32 },
 }
 
@@ -67,7 +67,8 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Counts the rows per value of each property that all rows have and that could divide them.
+/// For each property that could divide the rows among several partitions, counts the rows per
+/// value. Only properties that all rows have are suitable.
 fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut all: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for row in rows {
@@ -88,14 +89,14 @@ fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     all.retain(|_, counts| {
         let divides = counts.len() > 1 && counts.len() <= Sample::VALUES_MAX;
         // A property with almost as many values as rows would give each row its own partition, and
-        // few entities could be written in one group. So a partition must have at least two
-        // entities on average.
+        // few entities could be written in one entity group transaction. So a partition must have
+        // at least two entities on average.
         divides && counts.len() * 2 <= rows.len() && counts.values().sum::<usize>() == rows.len()
     });
     all
 }
 
-/// Returns the value that most rows have.
+/// Returns the most frequent value, and the number of rows that have it.
 fn heaviest(counts: &BTreeMap<String, usize>) -> (&str, usize) {
     let most = counts.iter().max_by_key(|(_, count)| **count);
     most.map_or(("", 0), |(value, count)| (value, *count))

@@ -1,12 +1,13 @@
 //! `stress --partition`: tests whether one partition sustains the application's peak load.
 //!
 //! 1. Load a new table with entities, in the tested partition and others.
-//! 2. Run the application's mix on that partition, unthrottled, to measure this machine.
+//! 2. Run the application's mix of reads and writes on the tested partition, unthrottled, to
+//!    measure this machine.
 //! 3. Run the mix at the peak rate on a simulated clock, and count the requests that the service's
 //!    targets of 2010 and of today (500 and 2,000 entities per second) refuse.
 //! 4. Report the verdicts, and recommend a finer key if needed.
 //!
-//! Not here: the choice of a finer key (`advice`), latencies of requests (`timing`).
+//! `advice` chooses a finer key; `timing` collects the latencies of requests.
 
 mod advice;
 mod timing;
@@ -58,7 +59,7 @@ pub(super) struct Pressure {
     /// Entities loaded into each of ten partitions if there is no sample
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     entities: u32,
-    /// Bytes of each of these entities
+    /// Size of each of these entities in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
     entity_bytes: u32,
     /// Seconds for which requests run unthrottled
@@ -85,7 +86,8 @@ Example:
 const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
-/// The most requests against a target. They exhaust the burst of one second that the target allows.
+/// The maximum number of requests against a target. This many exhaust the burst of one second that
+/// the target allows.
 const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
@@ -219,8 +221,8 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Runs the mix at `rate` against a target, in a database in memory; the database's clock
-    /// advances from request to request.
+    /// Runs the mix at `rate` against a target, in an in-memory database whose clock advances with
+    /// each request.
     fn try_target(
         &self,
         name: &'static str,
@@ -246,8 +248,8 @@ impl Pressure {
         let with_margin = u64::from(rate) * 100 <= u64::from(target) * (100 - MARGIN_PERCENT);
         let verdict = match (busy, with_margin) {
             (0, true) => Verdict::Pass,
-            // A burst of a second is allowed, so a short run above the target may see no refusal
-            // where a long one would.
+            // The target allows a burst of one second. So a short run above the target may see no
+            // refusal, although a longer run would.
             (0, false) if rate <= target => Verdict::NoMargin,
             _ => Verdict::Fail,
         };
@@ -268,8 +270,8 @@ struct Report<'p> {
 }
 
 impl Report<'_> {
-    /// Whether the partition fails to sustain the peak: by the service's current target, or on this
-    /// machine.
+    /// Whether the partition cannot sustain the peak, because it exceeds the service's current
+    /// target or because this machine is too slow.
     fn fails(&self) -> bool {
         let [_, now] = &self.trials;
         now.verdict == Verdict::Fail || self.is_too_slow()
@@ -363,8 +365,8 @@ mod tests {
         use Verdict::{Fail, NoMargin, Pass};
         assert_eq!(check(400, [Pass, Pass]), [0, 0]);
         assert_eq!(check(500, [NoMargin, Pass]), [0, 0]);
-        // A third of the requests exceeds the target of 500, but the burst of one second is
-        // allowed.
+        // A third of the requests exceeds the target of 500. Slightly fewer are refused, because
+        // the target allows a burst of one second.
         assert_eq!(check(750, [Fail, Pass]), [31, 0]);
         check(1_900, [Fail, NoMargin]);
         let [_, busy] = check(4_000, [Fail, Fail]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cli::histogram::Histogram;
 
-/// All requests, and the elapsed time.
+/// The latencies of all reads and writes, and the duration of the test.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timing {
     pub(super) reads: Histogram,

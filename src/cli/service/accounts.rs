@@ -1,6 +1,6 @@
 //! Reads the file of accounts for `serve` and `sas`.
 //!
-//! Not here: the format of the file (`rest::accounts`).
+//! `rest::accounts` defines the format of the file.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! `sas`: makes shared access signatures, which grant some operations for some time without a key.
 //!
-//! Not here: the format of tokens and their signature (`rest::protocol::sas`).
+//! `rest::protocol::sas` defines the format of tokens and their signature.
 
 use std::env;
 use std::io::Write;
@@ -123,7 +123,7 @@ impl Sas {
         print(|output| writeln!(output, "{token}"))
     }
 
-    /// Refuses values that no server would accept, or would interpret differently.
+    /// Refuses values that a server would reject, or would interpret in another way than intended.
     fn check(&self) -> Result<(), String> {
         for (name, value) in [
             ("--policy", &self.policy),

@@ -1,6 +1,6 @@
 //! `serve`: offers the Table service over HTTP, until a signal stops it.
 //!
-//! Not here: the handling of requests (`rest`).
+//! `rest` handles the requests.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -52,11 +52,11 @@ pub(in crate::cli) struct Serve {
     /// Let the web page change entities
     #[arg(long)]
     allow_edit: bool,
-    /// The most concurrent connections; further ones are answered 503
+    /// Maximum number of concurrent connections; further connections are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
-    /// The most requests carried out at the same time; further ones are answered 503
+    /// Maximum number of requests executed at the same time; further requests are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,

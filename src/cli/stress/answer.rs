@@ -27,14 +27,15 @@ pub(super) struct Refused {
 const MEMBERS_MAX: usize = 64;
 
 impl Refused {
-    /// Whether the storage caused the refusal: by a full disk, an error, or a consequence of one.
+    /// Whether the storage caused the refusal: the disk was full, I/O failed, or an earlier I/O
+    /// error has poisoned the database.
     pub(super) fn is_storage(&self) -> bool {
         let engine = matches!(self.kind.as_deref(), Some("Io" | "Poisoned"));
         self.code == "StorageFull" || engine
     }
 
-    /// Whether `verify` failed only because files could not be opened. If a file were damaged, the
-    /// message would name the byte at which the damage is.
+    /// Whether `verify` failed only because files could not be opened. A message about a damaged
+    /// file would name the byte at which the damage is.
     pub(super) fn is_limit(&self) -> bool {
         self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
     }
@@ -52,7 +53,7 @@ impl<'a> Answer<'a> {
     /// Parses a line.
     ///
     /// # Errors
-    /// The reason why the line is not an answer.
+    /// Returns the reason why the line is not an answer.
     pub(super) fn read(line: &'a [u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(line).map_err(|error| format!("no text: {error}"))?;
         let members = json::read_object(text, MEMBERS_MAX).map_err(|error| error.chain())?;

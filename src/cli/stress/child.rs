@@ -72,8 +72,8 @@ impl Child {
         let requests = process.stdin.take();
         let (sender, answers) = channel();
         let output = process.stdout.take();
-        // Created before the thread: if the thread cannot be started, dropping `child` kills the
-        // process.
+        // `child` is created before the thread is started: if that fails, dropping `child` kills
+        // the process.
         let child = Child { process, requests, answers };
         if let Some(output) = output {
             let thread = std::thread::Builder::new().name("rowstone-listen".into());

@@ -1,4 +1,4 @@
-//! A small real file system: a tmpfs of a given size, which requires superuser rights to mount.
+//! Mounts a small real file system: a tmpfs of a given size. This requires superuser rights.
 //!
 //! Invariants
 //! * the file system is unmounted when dropped, unless it is kept for inspection.
@@ -17,7 +17,7 @@ impl Disk {
     /// Mounts a file system of `bytes` at `path`, an empty directory.
     ///
     /// # Errors
-    /// The reason why it cannot be mounted.
+    /// Returns the reason why the file system cannot be mounted.
     pub(super) fn mount(path: &Path, bytes: u64) -> Result<Disk, String> {
         let options = format!("size={bytes},mode=0700");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "rowstone"]).arg(path))?;

@@ -155,7 +155,7 @@ impl Stress {
     }
 }
 
-/// Refuses a directory with any content, which may be a user's.
+/// Refuses a directory that is not empty, because its files may belong to the user.
 fn check_empty(dir: &Path) -> Outcome {
     let fs = DiskFs::new();
     let cannot = |error| Failure::Other(format!("cannot read {}: {error}", dir.display()));

@@ -1,5 +1,5 @@
 //! Chooses the parameters of one life of the process under test, from its start to its end. The
-//! seed determines them.
+//! seed of the test determines these parameters.
 //!
 //! `soak` runs the process with these parameters.
 

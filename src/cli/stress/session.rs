@@ -1,4 +1,4 @@
-//! A process with the requests that were sent to it and are not yet answered.
+//! Tracks one process under test, and the requests that were sent to it and are not yet answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;

@@ -2,10 +2,10 @@
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
 //! 2. Compare the whole state with the model, then run `verify`. All commits acknowledged as
-//!    durable must be present. A kill may lose the newest of the other commits. If none is lost,
-//!    one change whose result was unknown may be present, too.
+//!    durable must be present. Of the commits after the last durable one, a kill may lose the
+//!    newest. If none is lost, one change whose result was unknown may be present, too.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
-//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly.
+//! 4. Kill the process while requests are unanswered or while it closes, or let it close.
 //!
 //! Invariant: a process without limits refuses a request only if the model does.
 
@@ -52,11 +52,12 @@ pub(super) struct Soak {
     tally: Tally,
 }
 
-/// The most bytes of waiting requests: less than a pipe holds, so that sending never blocks.
+/// The maximum total size of unanswered requests in bytes. A pipe holds more, so sending never
+/// blocks.
 const WAITING_BYTES_MAX: usize = 60 << 10;
 /// A life ends when this many requests were refused because of storage errors.
 const REFUSED_MAX: u64 = 40;
-/// The size of an enlarged file system, as a multiple of the small one.
+/// The size of the enlarged file system, as a multiple of its size in limited lives.
 const RELIEF: u64 = 8;
 /// An enlarged disk must accept a write within this time. Even a busy machine needs far less.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(300);
@@ -91,7 +92,7 @@ impl Soak {
     /// Runs lives until the end condition holds, and then two more without limits.
     ///
     /// # Errors
-    /// A description of the first difference between the process and the model.
+    /// Returns a description of the first difference between the process and the model.
     pub(super) fn run(&mut self, until: &Until) -> Result<(), String> {
         let over = |soak: &Self| {
             until.time.is_some_and(|time| soak.clock.monotonic() >= time)
@@ -191,7 +192,7 @@ impl Soak {
             plan.limited = disk.resize(least + self.rng.below(bytes - least)).is_ok();
         }
         if !plan.limited {
-            // Larger than the content, so never refused.
+            // The file system always accepts this size, because its content is smaller.
             drop(disk.resize(bytes.saturating_mul(RELIEF)));
         }
     }
@@ -489,7 +490,7 @@ impl Soak {
             self.tally.ends_by_limit += 1;
             return Ok(());
         }
-        // A limit never excuses damage.
+        // A limited process may refuse to open or to close, but it must not report damage.
         if session.plan.limited
             && (told || !session.heard)
             && ended.is_refusal()

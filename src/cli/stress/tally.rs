@@ -10,8 +10,9 @@ use crate::named::figures;
 
 figures! {
     /// The counts of one soak, or the sum of several. A kill counts as "while opening" if the
-    /// process was not sent any request, and as "while closing" if its input was closed before. A
-    /// commit may be lost if its durability does not guarantee that it survives a kill.
+    /// process was not sent any request, and as "while closing" if the input of the process had
+    /// been closed before. A commit may be lost if its durability does not guarantee that it
+    /// survives a kill.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",

@@ -42,7 +42,8 @@ pub(super) struct Traffic {
 }
 
 pub(super) const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
-/// Keys that are empty, prefixes of one another, or outside the Basic Multilingual Plane.
+/// PartitionKeys: one is empty, one is a prefix of another, one needs quoting, and the last two
+/// have different orders in UTF-8 and UTF-16.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "it's", "\u{ff5e}", "\u{1f600}"];
 const ROWS: usize = 60;
 /// The property whose value is unique among all writes.
@@ -205,8 +206,8 @@ impl Ask {
     }
 }
 
-/// Returns a query for the whole table, or for the rest of it from the key `from`, at which the
-/// last page ended.
+/// Returns a query for the whole table, or for the rest of it: all entities from the key `from`,
+/// which the previous page returned as its continuation.
 pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
     line(|object| {
         put_op(object, "query", table);

@@ -1,5 +1,5 @@
-//! A file system that presents one backup as the directory of a database: table files are read from
-//! the backup, all other files are in memory.
+//! Presents one backup as the directory of a database: table files are read from the backup, and
+//! all other files are in memory.
 //!
 //! Nothing is ever written to the backup: writes are kept in memory and discarded with the
 //! database.

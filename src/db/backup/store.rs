@@ -1,5 +1,5 @@
-//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. See FORMAT.md
-//! §generation.
+//! Manages the directory of backups: `files/<id>.sst`, `generations/<n>.generation` and `LOCK`. See
+//! FORMAT.md §generation.
 //!
 //! Invariants
 //! * a generation gets its final name only when all files that it names are durable under their own

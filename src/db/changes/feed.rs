@@ -1,5 +1,5 @@
-//! The change feed. It returns the commits of the logs in order, each with all changes of tables
-//! and entities that the commit made.
+//! Implements the change feed, which returns the commits of the logs in order. Each commit lists
+//! all its changes of tables and entities.
 //!
 //! Invariants
 //! * an entity is returned as it was after its commit, because the log contains whole rows;
@@ -55,7 +55,7 @@ pub struct Commit {
     pub changes: Vec<Change>,
 }
 
-/// One change of a commit. Tables are named as they were created.
+/// One change of a commit. A table's name is spelled as it was when the table was created.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {

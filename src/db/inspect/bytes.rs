@@ -1,4 +1,4 @@
-//! A file that is read in pieces.
+//! Reads byte ranges of a file on demand.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Doing, Result};
 use crate::fs::{FileRead, Fs};
 
-/// A file that is read in pieces.
+/// A file of which single byte ranges are read on demand.
 pub(super) struct Bytes {
     file: Arc<dyn FileRead>,
     pub(super) len: u64,

@@ -1,4 +1,5 @@
-//! The parts of an inspected file. A part has a name, an offset, and fields with numbers and texts.
+//! Defines the parts of an inspected file. A part has a name, an offset, and fields with numbers
+//! and texts.
 
 use std::fmt;
 
@@ -61,7 +62,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Shows the damage at which the display of a part stopped. Fails with other errors.
+/// If damage has stopped the display of a part, shows the damage. Returns any other error.
 pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
     match shown {
         Ok(()) => Ok(()),
@@ -70,7 +71,7 @@ pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Resul
     }
 }
 
-/// The receiver of the parts, in order.
+/// A callback that receives the parts of a file, in the order of their offsets.
 pub(super) type Sink<'s> = dyn FnMut(InspectedPart) -> Result<()> + 's;
 
 pub(super) fn part<const N: usize>(

@@ -170,8 +170,8 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// Returns the places of the row blocks: from the handles or, without valid handles, by a
-    /// sequential search.
+    /// Returns the byte ranges of the row blocks. They are read from the handles or, if these are
+    /// invalid, found by a sequential search.
     fn blocks(&self, sink: &mut Sink<'_>) -> Result<Vec<Range<u64>>> {
         let ranges = (
             self.section(section::HANDLES),
@@ -195,7 +195,7 @@ impl Looking<'_> {
         Ok(found)
     }
 
-    /// Finds the blocks one after the other, until a block has no valid header.
+    /// Finds the row blocks by a sequential search, which stops at the first invalid block header.
     fn walk(&self) -> Result<Vec<Range<u64>>> {
         let end = self.section(section::ROWS).map_or(self.file.len, |rows| rows.end);
         let (mut at, mut blocks) = (HEADER_BYTES as u64, Vec::new());

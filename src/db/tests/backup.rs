@@ -529,7 +529,8 @@ fn backups_and_restores_run_concurrently_with_writers() {
     for number in 2..6 {
         let image = fs.kill_image();
         let copy = restored(&image, number).unwrap();
-        // Each writer wrote its rows in order, so a backup has a prefix of them.
+        // Each writer wrote its rows in order, so a backup must contain a prefix of the rows of
+        // each writer.
         let things = copy.table("things").unwrap();
         assert_eq!(things.scan(KeyRange::partitions("p".."q")).count().unwrap(), 200);
         assert_eq!(copy.tables().unwrap().len() as u64, number);

@@ -103,7 +103,8 @@ fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
         let stored = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap());
         at + HEADER_BYTES + stored as usize
     };
-    // The first block has the row of the next table number, the second block has the note.
+    // The first block contains the row with the next table number. The second block, which the test
+    // changes, contains the note.
     let start = end(&bytes, crate::format::sst::HEADER_BYTES);
     let end = end(&bytes, start);
     let (header, contents) = bytes[start..end].split_at_mut(HEADER_BYTES);

@@ -199,7 +199,7 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
     // Refuses a position of another database. Also refuses a position after the last commit of this
-    // database, which was returned by a copy that has more commits.
+    // database, as a copy with more commits could return it.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());
@@ -208,7 +208,8 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(db.changes(later).unwrap_err().kind(), ErrorKind::ChangesLost);
 }
 
-/// A position returned by a writer may be used before readers see its commit.
+/// A feed may start at a position whose commit is not durable yet. It returns no commit until a
+/// later commit is durable.
 #[test]
 fn a_position_that_is_not_durable_yet_is_waited_for() {
     let fs = MemFs::new();

@@ -1,4 +1,5 @@
-//! Tests of closing, and of operations of other handles and threads during and after it.
+//! Tests closing a database, and operations of other handles and threads during and after the
+//! close.
 
 use std::path::Path;
 use std::time::Duration;
@@ -91,7 +92,8 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
         db.close().unwrap();
         assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
     }
-    // The first commit after a close creates a log. Both the commit and the next close are durable.
+    // The first commit after a reopening creates a log, and must survive a power cut. After the
+    // next close, a power cut must leave no torn log.
     for i in 2..5 {
         let db = reopen();
         db.table("things").unwrap().insert(row(i, 0)).unwrap();

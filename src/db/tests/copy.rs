@@ -72,8 +72,8 @@ fn rows_that_would_share_a_key_are_never_copied() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
-        // `Flight` becomes the new key. Two of these rows have the number of a flight that is in
-        // the table already, and one has no number.
+        // The property `Flight` becomes the new RowKey. Two of the rows inserted here have the
+        // number of a flight that the table already contains, and one row has no number.
         source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();
@@ -197,14 +197,15 @@ fn within_a_table_only_copies_are_replaced() {
     let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
-    // The first run moves `p2`, which frees its key. The next run gives this key to `a`.
+    // The first run moves the row with the keys ('p2', '2') to other keys. Only then can the next
+    // run move the row ('a', '1') to ('p2', '2').
     put("p2", "2", "3", 2);
     let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
     check(&job().run().unwrap(), &counts);
     let counts = [("rows", 2), ("copied", 1), ("in_place", 1), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("p2", "2"), value("p3", "3")), (Some(1), Some(2)));
-    // An earlier copy is replaced by a newer one.
+    // The target row is itself a copy, which an earlier run made, so it is replaced.
     put("a", "1", "2", 4);
     let counts = [("rows", 3), ("replaced", 1), ("in_place", 2), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);

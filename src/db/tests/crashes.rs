@@ -1,5 +1,6 @@
 //! Runs a fixed sequence of writes, with mixed durabilities, several logs and a dropped table. Then
-//! stops it by a power cut or a kill at every file operation, and again during and after recovery.
+//! interrupts this sequence by a power cut or a kill at every file operation, and interrupts the
+//! recovery as well.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ fn big(table: usize, key: usize, value: i32) -> Entity {
         .with("Filler", vec![value as u8; 9000])
 }
 
-/// Returns the content of all tables, with an additional entry for each table.
+/// Returns the content of all tables. It has an additional entry for each table, so that empty
+/// tables are compared, too.
 fn content(db: &Db) -> Result<Content> {
     let mut content = Content::new();
     for name in db.tables()? {

@@ -38,8 +38,8 @@ fn flip(fs: &MemFs, path: &str) {
     damage(fs, path, |bytes| bytes[300] ^= 1);
 }
 
-/// Creates three table files: one in the sorted run with rows 0 to 2,999, a young file that
-/// replaces every second row, and a young file that deletes every third row.
+/// Creates three table files: one in the sorted run with rows 0 to 2,999, a newer file that
+/// replaces every second row, and the newest file, which deletes every third row.
 fn layered(fs: &MemFs) -> Db {
     let db = options(fs).run_file_bytes(1 << 20).memtable_bytes(4 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -329,7 +329,7 @@ fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
 }
 
 /// Each log states where the records of the log before it end. Verification reads a closed log, or
-/// a log kept for the change feed, up to there, so it finds damage anywhere before.
+/// a log kept for the change feed, up to this offset, and must find any damage before it.
 #[test]
 fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     for is_kept in [false, true] {

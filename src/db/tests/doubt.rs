@@ -1,4 +1,4 @@
-//! Tests of manifests that may have lost their last edit, which is suspected because a file that
+//! Tests manifests that may have lost their last edit. The engine suspects this loss if a file that
 //! the remaining edits name is missing.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ fn change(fs: &MemFs, path: &str, with: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Returns the files of a killed process. Rows of version 1 are in a file that a merge wrote. The
-/// merge is the last edit, and its inputs are removed, but the checkpoint `backup` has them.
+/// merge is the last edit, and its input files are removed, but the checkpoint `backup` has copies
+/// of them.
 fn merged() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);
@@ -56,7 +57,8 @@ fn merged() -> MemFs {
     fs.kill_image()
 }
 
-/// Salvages the database, and returns the best state of each version, by row key and version.
+/// Salvages the database. Returns the best state that salvage reported for each version of a row,
+/// by row key and version.
 fn states(fs: &MemFs) -> BTreeMap<(String, i32), SalvagedState> {
     let mut states = BTreeMap::new();
     let take = |found: crate::db::Salvaged| {
@@ -226,10 +228,10 @@ fn trap_61_rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_s
     assert_eq!(states(&fs).len(), 200, "both versions are found");
 }
 
-/// Every second row is deleted, and a merge leaves out the deleted rows and their deletions, while
-/// its inputs still exist. In the images of the files that the test checks, in order: the merge is
-/// the last edit; the same edit is damaged; a later edit is damaged; in addition, the file with the
-/// deletions is removed.
+/// Every second row is deleted. A merge drops the deleted rows and their tombstones, but its input
+/// files still exist. The test checks four images of the files. In the first, the merge is the last
+/// edit. In the second, that edit is damaged. In the third, a later edit is damaged. The fourth is
+/// like the third, but the file with the tombstones is removed.
 #[test]
 fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let fs = MemFs::new();

@@ -146,7 +146,7 @@ fn documented() -> BTreeMap<String, Vec<String>> {
             return None;
         }
         let name = cells[0].trim().trim_end_matches('`').to_owned();
-        // Text in parentheses explains values.
+        // Skips text in parentheses, which explains the values of a field.
         let mut depth = 0;
         let plain: String = cells[3]
             .chars()

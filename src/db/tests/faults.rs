@@ -146,7 +146,8 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     delivered
 }
 
-/// Fails every `stride`-th operation of each kind, until the history has no more operations.
+/// Runs the history once for every `stride`-th operation of each kind in `ops`, and makes this
+/// operation fail.
 fn sweep(kind: FaultKind, ops: &[OpKind], stride: u64, full: bool) {
     for op in ops {
         for n in (0..).step_by(usize::try_from(stride).unwrap()) {

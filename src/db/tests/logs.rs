@@ -95,8 +95,8 @@ fn commits_are_above_the_seq_of_an_open_record() {
         }
         is_open
     });
-    // The open record of this log has a higher Seq than its commits, as if rows with Timestamps in
-    // the future had been imported before the log was created.
+    // The open record (the first record) of this log has a higher Seq than its commits, as if rows
+    // with Timestamps in the future had been imported before the log was created.
     let table = open(&image).table("things").unwrap();
     table.insert(Entity::new("p", "later")).unwrap();
     let timestamp = table.get("p", "later").unwrap().unwrap().timestamp().unwrap();

@@ -71,8 +71,8 @@ fn count(db: &Db) -> u32 {
     count
 }
 
-/// Adds `rows` rows with the durability `Os`, so that the last ones are in the log and no durable
-/// offset covers them.
+/// Adds `rows` rows with the durability `Os`, so that the last of these rows are in the log, after
+/// the end of its durable part.
 fn add(db: &Db, rows: u32) {
     let things = db.table_or_create("things").unwrap().with_durability(Durability::Os);
     let first = count(db);
@@ -182,12 +182,13 @@ fn a_reader_says_that_it_cannot_tell_whether_there_is_a_writer() {
     assert!((300..330).contains(&count(&reader)));
 }
 
-/// Reads that need the missing file report corruption; other reads succeed.
+/// A table file is missing. Reads that need this file report corruption, and other reads succeed.
 #[test]
 fn a_reader_opens_a_database_that_lacks_a_table_file() {
     let fs = killed();
     let tables: Vec<_> = fs.paths().into_iter().filter(|path| path.ends_with(".sst")).collect();
-    // The first one has the catalog.
+    // Removes the last table file. The first one contains the catalog, without which no table
+    // opens.
     fs.erase(tables.last().unwrap()).unwrap();
     let reader = options(&fs).open_read_only("db").unwrap();
     let things = reader.table("things").unwrap();

@@ -1,4 +1,4 @@
-//! Tests that opening detects logs and manifests that have lost a part that was durable.
+//! Tests that opening detects logs and manifests that were truncated within their durable part.
 
 use std::collections::BTreeMap;
 use std::path::Path;
