@@ -105,7 +105,7 @@ mod retry;
 mod rng;
 mod sst;
 // This module of `rest` has loom models. Builds for loom leave out `rest`, because its dependency
-// tokio does not compile under loom, and include the module here.
+// tokio does not compile under loom, and include only this module of it.
 #[cfg(all(test, loom))]
 #[path = "rest/http/stage.rs"]
 mod stage;

@@ -3,8 +3,8 @@
 //! Invariants
 //! * an edit is a sequence of tagged fields, written in ascending order of tag and read in any
 //!   order;
-//! * an unknown field that need not be understood is kept, and is written again when the manifest
-//!   is rewritten as a snapshot;
+//! * an unknown optional field is kept, and is written again when the manifest is rewritten as a
+//!   snapshot;
 //! * the first record of a manifest contains the identity of the database.
 //!
 //! `manifest` applies edits to versions and validates them.
@@ -35,7 +35,7 @@ pub use wear::Wear;
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
 
-/// The features for reading and writing that this build supports; none yet.
+/// The features that this build supports, for reading and for writing; none yet.
 const FEATURES_KNOWN: [&str; 0] = [];
 
 /// A change of the version, applied atomically.
@@ -58,23 +58,23 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_tables: Vec<TableId>,
     pub(crate) add_range_tombstones: Vec<RangeTombstone>,
     pub(crate) remove_range_tombstones: Vec<RangeTombstone>,
-    /// A clean close, which states the durable end of the last log. It is dropped when the version
-    /// no longer has that log.
+    /// Set by a clean close; states the durable end of the last log. The version drops it together
+    /// with that log.
     pub(crate) clean_close: Option<CleanClose>,
     /// The clock by which rows expire.
     pub(crate) clock: Option<LivedTime>,
     /// Logs that recovery does not need but the change feed does.
     pub(crate) keep_logs: Vec<KeptLog>,
     pub(crate) forget_logs: Vec<FileNumber>,
-    /// Imports of the files that this edit adds, kept for the change feed.
+    /// Describes imports whose files this edit adds; kept for the change feed.
     pub(crate) add_imports: Vec<Import>,
     pub(crate) forget_imports: Vec<Seq>,
     /// The position up to which the logs were durable before this edit was written.
     pub(crate) log_durable: Option<Position>,
-    /// The wear account (bytes and syncs by cause) before this edit was written.
+    /// The wear account (bytes and syncs by cause), without the write of this edit.
     pub(crate) account: Option<Account>,
-    /// Lengths that were durable, each with the number of a table file, a log or the manifest
-    /// itself. The edit of a clean close revokes the lengths in earlier edits.
+    /// Known durable lengths of table files, logs or the manifest itself, by file number. The edit
+    /// of a clean close revokes the lengths that earlier edits state.
     pub(crate) durable_lens: Vec<(FileNumber, u64)>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
@@ -103,7 +103,7 @@ pub(crate) struct LogMeta {
     pub(crate) id: FileId,
 }
 
-/// A log with all its contents in table files, kept for the change feed.
+/// A log whose contents are all in table files; it is kept for the change feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptLog {
     pub(crate) log: LogMeta,
@@ -138,11 +138,11 @@ pub(crate) struct ReferenceMeta {
     pub(crate) range: RangeId,
     pub(crate) file: FileNumber,
     pub(crate) placement: Placement,
-    /// The part of the file's keys that is valid in this range; [`whole_range`](Self::whole_range)
-    /// means the span of the range.
+    /// The part of the file's keys that belongs to this range. [`whole_range`](Self::whole_range)
+    /// stands for the span of the range.
     pub(crate) clip: Span,
-    /// The approximate number of bytes that the file has in the clip; `None` means the size of the
-    /// file.
+    /// The approximate number of bytes of the file that are in the clip; `None` means the size of
+    /// the file.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -215,7 +215,7 @@ mod identity_tag {
     pub(super) const IGNORABLE_FEATURE: u64 = 6;
 }
 
-/// The approximate number of bytes that a range uses of a file.
+/// The approximate number of bytes of a file that are in a range.
 type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
 
 impl VersionEdit {
@@ -283,8 +283,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sets the sizes of references that this edit adds. An older build does not know sizes, and
-    /// keeps them after their references are removed. So sizes of other references are ignored.
+    /// Sets the sizes of the references that this edit adds. Ignores sizes of other references: an
+    /// older build does not know sizes, and keeps them after the reference is removed.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -294,7 +294,7 @@ impl VersionEdit {
     }
 
     /// Puts deletions before expiries, because range tombstones take effect and are written in this
-    /// order. An edit may contain their fields in any order.
+    /// order. In a decoded edit they may be in any order.
     fn order_range_tombstones(&mut self) {
         for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
         {
@@ -348,8 +348,8 @@ impl VersionEdit {
             tag::DURABLE_LEN => self.durable_lens.push(Content::decode(c)?),
             tag::ACCOUNT => match Content::decode(c) {
                 Ok(account) if c.is_empty() => self.account = Some(account),
-                // No row depends on the account, so a malformed one is kept like a field of a newer
-                // format.
+                // No row depends on the account, so a malformed account is kept like an unknown
+                // field.
                 _ => return Ok(false),
             },
             tag::REFERENCE_BYTES => {
@@ -454,7 +454,7 @@ impl ReferenceMeta {
     }
 }
 
-/// Encodes all members except `bytes`, which has a field of its own.
+/// Encodes all members except `bytes`, which is encoded as a separate field.
 impl Content for ReferenceMeta {
     fn encode(&self, out: &mut Vec<u8>) {
         (self.range, self.file).encode(out);
@@ -593,7 +593,7 @@ fn put_all<'c, C: Content + 'c>(
 }
 
 /// Appends the range tombstones of deletions if `drops` is true, and those of expiries otherwise;
-/// their tags differ. A deletion omits `below`, which equals `from`.
+/// the two have different tags. A deletion omits `below`, which equals `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

@@ -97,8 +97,8 @@ pub(crate) fn put_with(out: &mut Vec<u8>, tag: u64, encode: impl FnOnce(&mut Vec
     put_field(out, tag, &content);
 }
 
-/// Calls `read` for each of the fields that fill `payload`. `read` must consume the whole content,
-/// or return false for an unknown tag.
+/// Decodes all fields of `payload` and calls `read` with the tag and content of each. `read` must
+/// consume the whole content, or return false for an unknown tag.
 pub(crate) fn read_fields(
     structure: &'static str,
     payload: &[u8],
@@ -235,8 +235,8 @@ pub(crate) struct FileHead {
 impl FileHead {
     /// The version of every format; there is only one so far.
     const VERSION: u32 = 1;
-    /// The offset of the checksum in the header. The checksum covers all other bytes of `covered`,
-    /// the slice that [`seal`](Self::seal) and [`check`](Self::check) get.
+    /// The offset of the checksum in the header. The checksum covers all other bytes of the slice
+    /// that [`seal`](Self::seal) and [`check`](Self::check) receive as `covered`.
     const SUM_AT: usize = 12;
 
     /// Fills in the header at the start of `covered`: magic number, version and checksum.

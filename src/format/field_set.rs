@@ -1,7 +1,7 @@
 //! Reads structures of tagged fields in which each tag occurs at most once. FORMAT.md §field_set.
 //!
 //! Invariants
-//! * tags ascend, so a set of fields has only one encoding;
+//! * tags ascend, so the same fields have only one encoding;
 //! * fields with unknown tags, which are above the known ones, are kept as they were written.
 
 use super::field::{Content, next_field};

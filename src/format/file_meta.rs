@@ -18,18 +18,18 @@ use crate::model::Seq;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileMeta {
     pub(crate) number: FileNumber,
-    /// The file's id, which the file also contains. The number locates the file; the id confirms
-    /// that it is the right one.
+    /// The file's id, which is also stored in the file. The number locates the file; the id
+    /// confirms that the file found is the right one.
     pub(crate) id: FileId,
     /// The length of the file.
     pub(crate) bytes: u64,
     /// The Seqs of the oldest and the newest entry.
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
-    /// Reads before this Seq do not see the file. [`Seq::ZERO`] except for ingested files.
+    /// Reads before this Seq do not see the file. It is [`Seq::ZERO`] except for ingested files.
     pub(crate) visible_from: Seq,
-    /// No range tombstone of a commit up to this Seq hides an entry of the file. [`Seq::ZERO`] if
-    /// this was not checked.
+    /// No range tombstone of a commit up to this Seq hides an entry of the file. It is
+    /// [`Seq::ZERO`] if this was not checked.
     pub(crate) tombstones_applied: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
@@ -38,7 +38,7 @@ pub(crate) struct FileMeta {
     /// The first and the last user key.
     pub(crate) key_min: Box<[u8]>,
     pub(crate) key_max: Box<[u8]>,
-    /// A copy of the file's directory.
+    /// A copy of the directory in the file, which lists its sections.
     pub(crate) sections: Vec<Section>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Box<[u8]>,
@@ -58,8 +58,8 @@ pub(crate) struct Section {
 
 const STRUCTURE: &str = "file entry";
 
-/// More sections than any file has. Limits the memory that a hostile directory can make a reader
-/// allocate.
+/// The maximum number of sections, more than any file has. It limits the memory that a reader
+/// allocates for a hostile directory.
 const SECTIONS_MAX: usize = 256;
 
 mod tag {
@@ -189,7 +189,7 @@ impl FileMeta {
     }
 
     /// Returns the tag of an unknown field that must be understood. If there is one, the database
-    /// must not use the file and returns [`Unsupported`](crate::error::ErrorKind::Unsupported).
+    /// must not use the file, and fails with [`Unsupported`](crate::error::ErrorKind::Unsupported).
     pub(crate) fn not_understood(&self) -> Option<u64> {
         field_set::not_understood(&self.unknown)
     }

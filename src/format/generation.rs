@@ -1,9 +1,10 @@
-//! A generation file, which describes one backup. FORMAT.md §generation.
+//! A generation file describes one backup: it lists the stored files, and contains the version edit
+//! that recreates the database from them. FORMAT.md §generation.
 //!
 //! Invariants
 //! * one checksum covers the whole file, so it is valid as a whole or not at all;
-//! * the stored files are exactly the files of the edit, with the same lengths, in ascending order
-//!   of id;
+//! * the stored files are exactly the files that the edit adds, with the same lengths, in ascending
+//!   order of id;
 //! * an unknown field that need not be understood is kept.
 //!
 //! `db::backup` writes, restores and removes generations.
@@ -37,7 +38,7 @@ pub(crate) struct Generation {
     pub(crate) number: u64,
     /// The time of the backup in ticks since 1601, by the database's clock.
     pub(crate) taken: u64,
-    /// Every file of the edit, by ascending id.
+    /// The stored files, by ascending id: all files that `edit` adds.
     pub(crate) files: Vec<StoredFile>,
     /// The edit that recreates the database from the files. It contains the identity, and the Seq
     /// of the backup.

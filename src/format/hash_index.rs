@@ -28,7 +28,7 @@ pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 /// The number of lines of an index, and the layout of their entries.
 ///
 /// A page of 4 KiB has a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
-/// line. The index of a compressed file has no locations and only shows which keys exist.
+/// line. The index of a compressed file has no locations; it only shows which keys may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashLayout {
     lines: u64,
@@ -93,9 +93,9 @@ fn bits(count: usize) -> u32 {
 }
 
 /// Returns the form of a new index, and the kind of its section. A compressed block is decompressed
-/// as a whole, so searching it for a key adds little cost, and the index needs no locations. In
-/// other blocks a search would read more memory, so the index has locations, in the smaller second
-/// form if they fit.
+/// as a whole, so searching it for a key adds little cost, and the index needs no locations.
+/// Searching an uncompressed block would read more memory than a look-up of the location, so the
+/// index has locations. It uses the second form, which is smaller, if the locations fit.
 pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16) {
     if is_compressed {
         return (Form::Third, section::HASH_TAGS);
@@ -145,8 +145,8 @@ impl HashLayout {
         self.lines
     }
 
-    /// Whether entries have the locations of their keys. Otherwise they only show that keys exist,
-    /// and the sparse index locates them.
+    /// Whether entries contain the locations of their keys. Without locations, entries only show
+    /// that keys may exist, and the sparse index locates the keys.
     #[inline]
     pub(crate) fn has_locations(&self) -> bool {
         self.form != Form::Third
@@ -203,7 +203,7 @@ impl HashLayout {
         lines.map(move |bytes| HashLine { bytes, form })
     }
 
-    /// Checks what look-ups do not check in lines: counts, marks and unused bytes.
+    /// Checks the parts of lines that look-ups do not check: counts, marks and unused bytes.
     pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
         let head = page.get(4..LINE_BYTES).unwrap_or_default();
         if head.iter().any(|byte| *byte != 0) {
@@ -272,8 +272,8 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    /// Returns every form. The second form is included three times: with the greatest, a usual, and
-    /// the least number of tag bits.
+    /// Returns every form. The second form is included three times: with the maximum, a common, and
+    /// the minimum number of tag bits.
     fn forms() -> Vec<Form> {
         let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
         [Form::First, Form::Third].into_iter().chain(second).collect()
@@ -370,8 +370,8 @@ mod tests {
             let wrong: usize = wrong.sum();
             assert!(wrong < wrong_most, "{form:?}: {wrong} false positives in 100,000 misses");
         }
-        // Arguments: the form, the limit on the size in tenths of a bit per entry, and the limit on
-        // false positives.
+        // Arguments: the form, the maximum size in tenths of a bit per entry, and the maximum
+        // number of false positives.
         check(Form::First, 720, 40);
         check(Form::second(19).unwrap(), 420, 250);
         check(Form::second(22).unwrap(), 420, 1800);
@@ -408,8 +408,9 @@ mod tests {
         }
         let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
         check(Form::First, &first);
-        // Each pair sets one byte of a valid page. This puts a reserved byte in use, raises a count
-        // above the maximum, marks a line that is not full, or makes an unused byte nonzero.
+        // Each pair sets one byte of a valid page. The changed page has a reserved byte in use, a
+        // count above the maximum, a mark in a line that is not full, or an unused byte that is not
+        // zero.
         let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
         check(Form::second(12).unwrap(), &words);
         check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);

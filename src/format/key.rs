@@ -1,5 +1,5 @@
-//! User keys: table, PartitionKey and RowKey as bytes that sort as Azure Table storage sorts
-//! entities. FORMAT.md §key.
+//! Encodes user keys (table, PartitionKey and RowKey) as bytes that sort as Azure Table storage
+//! sorts entities. FORMAT.md §key.
 //!
 //! Invariants
 //! * keys of valid entities do not contain U+0000, so the first 00 after the table id ends the
@@ -7,7 +7,7 @@
 //! * the bytes of two keys compare like (table, PartitionKey, RowKey), texts by UTF-16 code unit;
 //! * a bound from a filter may contain any character, and sorts correctly among the keys.
 //!
-//! Seqs and kinds are not part of a key; an entry has them separately.
+//! Keys do not contain the Seq and the kind of an entry, which are stored separately.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,8 +22,8 @@ const STRUCTURE: &str = "user key";
 pub(crate) const TABLE_ID_BYTES: usize = 4;
 /// The byte that ends a PartitionKey; no encoded text contains it.
 const SEPARATOR: u8 = 0;
-/// The byte directly above [`SEPARATOR`]; every character that a key may contain is encoded above
-/// it.
+/// The byte directly above [`SEPARATOR`]. The encoding of every character that a key may contain is
+/// greater.
 const AFTER_SEPARATOR: u8 = 1;
 /// Keys up to this length are built on the stack.
 const SHORT_BYTES: usize = 128;
@@ -55,8 +55,8 @@ pub(crate) fn put_row_key(out: &mut Vec<u8>, rk: &str) {
     put_text(out, rk);
 }
 
-/// Calls `with` with the key that an entity with these texts would have. Returns `None` if a text
-/// contains U+0000, because no entity has such a key. A key of common length needs no allocation.
+/// Calls `with` with the key of an entity with these texts. Returns `None` if a text contains
+/// U+0000, because no entity has such a key. A short key is built without allocation.
 #[inline]
 pub(crate) fn with_possible_key<R>(
     table: TableId,
@@ -86,8 +86,8 @@ pub(crate) fn with_possible_key<R>(
     Some(with(key))
 }
 
-/// Appends the key that an entity with these texts would have. Returns false if a text contains
-/// U+0000, because no entity has such a key.
+/// Appends the key of an entity with these texts. Returns false if a text contains U+0000, because
+/// no entity has such a key.
 pub(crate) fn put_possible_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) -> bool {
     let is_possible = |text: &str| find_zero(text.as_bytes()).is_none();
     let possible = is_possible(pk) && is_possible(rk);
@@ -127,7 +127,8 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
 }
 
-/// Encodes a text as keys do. The text may contain characters that are not allowed in keys.
+/// Encodes a text in the same way as a PartitionKey or RowKey in a key. The text may contain
+/// characters that are not allowed in keys.
 pub(crate) fn ranked_text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     put_text(&mut bytes, text);
@@ -181,7 +182,7 @@ pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the first eight bytes of `rest` as a big-endian number, padded with zeros. `rest` is the
-/// part of a key after a common prefix. If the numbers of two keys differ, they order like the
+/// part of a key after a common prefix. If the numbers of two keys differ, they compare like the
 /// keys.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
@@ -201,7 +202,7 @@ pub(crate) struct DisplayEntry<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Displays a user key or a bound: `t1/bolts/m4x20`. Bytes that are no key are displayed in hex.
+/// Displays a user key or a bound: `t1/bolts/m4x20`. Bytes that are not a key are displayed in hex.
 pub(crate) struct DisplayKey<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for DisplayEntry<'_> {
@@ -262,9 +263,9 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     bound
 }
 
-/// Appends `text` up to its first U+0000, and returns true if it has none. If it has one, `text`
-/// sorts after the key that ends before the U+0000, and before each key that continues with another
-/// character. So the bound of `text` is the appended part and a byte 01.
+/// Appends `text` up to its first U+0000. Returns true if `text` has no U+0000. Otherwise `text`
+/// sorts directly after the key that equals the appended part, and before every longer key with
+/// this prefix. The caller then appends a byte 01 to get the bound.
 fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
     if is_plain(text.as_bytes()) {
         out.extend_from_slice(text.as_bytes());

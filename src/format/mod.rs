@@ -35,8 +35,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind with this code. Other codes are reserved (range delete, blob reference,
-    /// expiry).
+    /// Returns the kind with this code. Other codes are reserved for later use (range delete, blob
+    /// reference, expiry).
     pub(crate) fn from_code(code: u8) -> Option<Kind> {
         match code {
             1 => Some(Kind::Put),

@@ -1,4 +1,4 @@
-//! Names of files and the numbers in them. FORMAT.md §names.
+//! Formats and parses the names of files, and defines the numbers in them. FORMAT.md §names.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ pub(crate) struct FileNumber(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(pub(crate) u32);
 
-/// The random id of a file. The number locates a file; the id confirms that it is the right one.
+/// The random id of a file. The number locates a file; the id confirms that the file found is the
+/// right one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(crate) u64);
 

@@ -1,10 +1,10 @@
-//! Record files (WAL and MANIFEST): the file header and the frame of a record. FORMAT.md §record.
+//! Record files (WAL and MANIFEST): the file header and the header of a record. FORMAT.md §record.
 //!
 //! Invariants
 //! * a record starts at a multiple of 8 and never spans files;
 //! * the header's checksum covers the record's offset, so moved or left-over bytes do not verify;
-//! * no length is used before the header that contains it is verified;
-//! * the durable offset in a record is never beyond the record itself.
+//! * a length is used only after the header that contains it was verified;
+//! * the durable offset in a record is never beyond the start of the record.
 //!
 //! `log` reads, writes and syncs the files; `wal` and `edit` define the contents of records.
 
@@ -33,7 +33,7 @@ const HEADER: &str = "record header";
 const PAYLOAD: &str = "record payload";
 const LOG_HEADER: &str = "log header";
 
-/// A position in the sequence of record files: a file, and an offset in it.
+/// A position in the sequence of record files: the number of a file, and an offset in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     pub(crate) file: FileNumber,
@@ -104,8 +104,8 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
 /// [`seal`].
 ///
 /// # Errors
-/// `RequestBodyTooLarge` if the payload is too long, which merges into large entities can cause.
-/// The record is then removed from `out`.
+/// `RequestBodyTooLarge` if the payload is too long, for example because merges expand into large
+/// entities. The record is then removed from `out`.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     debug_assert!(out.len() >= start + RECORD_HEADER_BYTES, "a record begins with its header");
     let len = out.len() - start - RECORD_HEADER_BYTES;
@@ -119,8 +119,8 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
 }
 
 /// Completes all records of `buffer` with ids, durable offsets and checksums. The buffer will be
-/// written at `at` of the file with this `id`. The leader of a commit group calls this outside the
-/// commit lock.
+/// written at position `at` of the file with this `id`. The leader of a commit group calls this
+/// outside the commit lock.
 ///
 /// Requires: `buffer` contains whole records made by [`begin`] and [`end`], and `durable_up_to` is
 /// not beyond `at`.
@@ -152,8 +152,8 @@ fn seal_one(
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Computes the checksum of a header. It covers the record's offset, so a copy elsewhere does not
-/// verify.
+/// Computes the checksum of a header. It covers the record's offset, so a copy at another offset
+/// does not verify.
 fn header_checksum(header: &[u8; RECORD_HEADER_BYTES], offset: u64) -> u32 {
     Checksum::new().u64(offset).bytes(&header[4..]).finish()
 }

@@ -1,5 +1,5 @@
 //! Encodes and decodes a row. A row begins with a head: the number of its shape (names and types of
-//! properties), or the whole shape. The body with the values follows. FORMAT.md §row.
+//! properties), or the shape itself. The body, which contains the values, follows. FORMAT.md §row.
 //!
 //! Invariants
 //! * the body is copied verbatim when a row moves to another file; only its shape number is
@@ -16,8 +16,7 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
-/// The maximum length of a head that is a shape number: the length of the varint for a 32-bit
-/// number plus one.
+/// The maximum length of a head that is a shape number: the varint of a 32-bit number plus one.
 const HEAD_BYTES_MAX: usize = 5;
 
 /// Appends `row` with `number` as its shape number in this file. With `None`, the row contains its
@@ -34,7 +33,7 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
     out.extend_from_slice(row.body);
 }
 
-/// The bytes before the body of a row that has a shape number.
+/// The encoded shape number, which precedes the body of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowHead {
     bytes: [u8; HEAD_BYTES_MAX],
@@ -77,7 +76,8 @@ pub(crate) fn decode_row<'a>(
     }
 }
 
-/// Decodes a row with a known shape number of one byte, as most rows have. `None` for other rows.
+/// Decodes a row whose shape number is known and encoded in one byte, as in most rows. `None` for
+/// other rows.
 // Callers that convert the error of `decode_row` call this first, because the conversion would move
 // the row a second time.
 #[inline(always)]
@@ -107,8 +107,8 @@ fn decode_rare_row<'a>(
     Ok(RowRef { shape, body: cursor.rest() })
 }
 
-/// Whether `head`, the first byte of a row, is its whole head. All rows of a file that begin with
-/// such a byte have the same shape, and the body follows the byte.
+/// Whether `head`, the first byte of a row, is the complete head. Then all rows of the file that
+/// begin with this byte have the same shape, and the body begins at the next byte.
 #[inline]
 pub(crate) fn is_shared_head(head: u8) -> bool {
     (1..0x80).contains(&head)

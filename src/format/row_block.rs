@@ -1,5 +1,5 @@
-//! Builds and reads a block of entries. An entry is read directly by its slot (its index in the
-//! block). FORMAT.md §row_block.
+//! Builds and reads a block of entries. A slot is the index of an entry in its block; any slot can
+//! be read directly. FORMAT.md §row_block.
 //!
 //! Invariants
 //! * entries are in order: user key ascending, Seq strictly descending within a key;
@@ -27,17 +27,17 @@ const STRUCTURE: &str = "row block";
 /// The length of the fixed part: count, widths, prefix length, flags, length of suffixes, least
 /// Seq.
 pub(crate) const FIXED_BYTES: usize = 16;
-/// The offset of the flags, which state the parts that entries omit.
+/// The offset of the flags, which state what is omitted from entries.
 const FLAGS_AT: usize = 6;
 /// Flag: every entry is a put, so entries omit the kind.
 const FLAG_PUTS: u8 = 1;
 /// Flag: all suffixes have the length in the byte after the flags.
 const FLAG_EVEN: u8 = 2;
-/// The smallest suffix length that takes two bytes in an entry. A common length this long or longer
-/// is not omitted from entries.
+/// The smallest suffix length whose varint takes two bytes. If all suffixes of a block have the
+/// same length below this value, entries omit the length.
 const LONG_SUFFIX: usize = 0x80;
-/// The number of bytes of an entry to prefetch: two processor cache lines. A reader may need only
-/// the beginning of a longer row.
+/// The offset in an entry at which [`RowBlock::touch`] prefetches: two processor cache lines. A
+/// reader may need only the beginning of a longer row.
 const TOUCH_BYTES: usize = 128;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
@@ -57,7 +57,7 @@ pub(crate) struct RowLayout {
     wide: bool,
     pub(crate) is_puts: bool,
     is_even: bool,
-    /// The suffix length of every entry if `is_even`, otherwise 0.
+    /// The suffix length of every entry if `is_even` is set, otherwise 0.
     suffix_len: u8,
     pub(crate) seq_width: usize,
     seq_mask: u64,
@@ -66,7 +66,7 @@ pub(crate) struct RowLayout {
     prefix_end: usize,
 }
 
-/// An entry. Its key is the block's prefix followed by this suffix.
+/// An entry. Its key is the block's prefix followed by `suffix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockEntry<'a> {
     pub(crate) suffix: &'a [u8],
@@ -111,7 +111,7 @@ impl<'a> RowBlock<'a> {
     }
 
     /// Prefetches a later part of the row in `slot` while the processor loads the start of the
-    /// entry. Otherwise the processor would begin the second load only after the first.
+    /// entry. Without this call the second load would begin only after the first.
     #[inline]
     pub(crate) fn touch(&self, slot: usize) {
         let far =
@@ -129,8 +129,8 @@ impl<'a> RowBlock<'a> {
         Ok(BlockEntry { suffix, seq, kind, row })
     }
 
-    /// Calls `with` with each entry of `slots`, in order. This costs half as much as calls of
-    /// [`entry`](Self::entry).
+    /// Calls `with` with each entry of `slots`, in order. This costs half as much as separate calls
+    /// of [`entry`](Self::entry).
     #[inline]
     pub(crate) fn visit<E: From<DecodeError>>(
         &self,
@@ -155,7 +155,7 @@ impl<'a> RowBlock<'a> {
     }
 
     /// Calls `with` with the place and the key suffix of each entry of `slots`, in order. This
-    /// costs half as much as calls of [`place`](Self::place) and [`suffix`](Self::suffix).
+    /// costs half as much as separate calls of [`place`](Self::place) and [`suffix`](Self::suffix).
     #[inline(always)]
     pub(crate) fn visit_places<E: From<DecodeError>>(
         &self,
@@ -277,7 +277,7 @@ impl<'a> RowBlock<'a> {
         self.lower_bound_in(0..self.len(), key)
     }
 
-    /// Returns the first of `slots` whose key is not below `key`; their end if there is none.
+    /// Returns the first of `slots` whose key is not below `key`; `slots.end` if there is none.
     ///
     /// Requires: all keys before `slots` are below `key`.
     pub(crate) fn lower_bound_in(
@@ -305,8 +305,8 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
-    /// Returns the suffix of the entry in `slot`, if its length is below 128 and it is within the
-    /// block.
+    /// Returns the suffix of the entry in `slot`, if the suffix is shorter than 128 bytes and
+    /// within the block.
     #[inline]
     fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
         let entry = self.bytes.get(self.offset(slot)?..)?;
@@ -319,7 +319,7 @@ impl<'a> RowBlock<'a> {
         (usize::from(len) < LONG_SUFFIX).then_some(suffix)
     }
 
-    /// Whether the last key is below `key`.
+    /// Whether all keys of the block are below `key`.
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         let prefix = self.prefix();
         match (key.strip_prefix(prefix), self.entry(self.len() - 1)) {
@@ -333,8 +333,7 @@ impl<'a> RowBlock<'a> {
     #[inline]
     pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {
         let suffix = self.bytes.get(place.suffix_at..place.row_at);
-        // The suffix is compared first: it distinguishes keys of one block, and the prefix does
-        // not.
+        // The suffix is compared first, because only the suffix distinguishes keys of one block.
         key.split_at_checked(self.prefix().len())
             .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
@@ -372,7 +371,8 @@ impl<'a> RowBlock<'a> {
         if seq_min != self.layout.seq_min {
             return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
         }
-        // In blocks of older writers neither flag is set, because entries omit nothing.
+        // Older writers set neither flag, because their entries omit nothing. Such blocks are
+        // valid.
         let (layout, old) = (&self.layout, !self.layout.is_puts && !self.layout.is_even);
         if !old && (layout.is_puts, layout.is_even) != (is_puts, is_even) {
             let problem = "the flags are not what the entries need";
@@ -422,7 +422,7 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// Returns the Seq at `at`, minus the block's least Seq.
+    /// Returns the encoded Seq at offset `at`, which is relative to the block's least Seq.
     #[inline]
     fn delta(&self, at: usize) -> u64 {
         let bytes = self.bytes.get(at..).unwrap_or_default();
@@ -539,8 +539,8 @@ impl RowBlockBuilder {
         self.entries.is_empty()
     }
 
-    /// Whether one more entry, with `key` and a row of `row_len` bytes, would make the block longer
-    /// than `target`.
+    /// Whether the block would be longer than `target` if an entry with `key` and a row of
+    /// `row_len` bytes were added.
     #[inline]
     pub(crate) fn is_full(
         &self,
@@ -562,7 +562,7 @@ impl RowBlockBuilder {
             let entry = usize::from(NARROW) + len_bytes + kind_bytes + seq_width;
             let all = FIXED_BYTES + self.data.len() + key.len() + row_len + (entries + 1) * entry;
             let all = all.saturating_sub(prefix_len * entries);
-            // Offsets that do not fit two bytes take four.
+            // Offsets take four bytes each if they do not fit two.
             if all > usize::from(u16::MAX) { all + 2 * (entries + 1) } else { all }
         };
         if bytes(self.prefix_len) > target {
@@ -572,7 +572,7 @@ impl RowBlockBuilder {
         bytes(0) > target && bytes(self.shared_with(key)) > target
     }
 
-    /// Returns the length of the prefix that `key` shares with all keys.
+    /// Returns the length of the prefix that `key` shares with all keys of the block.
     fn shared_with(&self, key: &[u8]) -> usize {
         let first = self.first_len().min(self.prefix_len);
         shared_len(self.data.get(..first).unwrap_or_default(), key)
@@ -585,7 +585,8 @@ impl RowBlockBuilder {
 
     /// Adds an entry; `row` appends its row.
     ///
-    /// Requires: the entry sorts after all others, and the key has at most [`KEY_BYTES_MAX`] bytes.
+    /// Requires: the entry sorts after all entries of the block, and the key has at most
+    /// [`KEY_BYTES_MAX`] bytes.
     pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, row: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(self.len() < SLOTS_MAX && key.len() <= KEY_BYTES_MAX);
         match self.entries.first() {
@@ -682,7 +683,7 @@ impl RowBlockBuilder {
     }
 }
 
-/// Writes the offset of an entry and advances `at` to the next one.
+/// Writes the offset of an entry and advances `at` to the place of the next offset.
 #[inline]
 fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
     let offset = u32::try_from(offset).unwrap_or(u32::MAX).to_le_bytes();
@@ -700,7 +701,7 @@ fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
     }
 }
 
-/// Returns the number of bytes needed for `value`; 0 for 0.
+/// Returns the number of bytes needed to store `value`; none are needed for 0.
 #[inline]
 fn width(value: u64) -> usize {
     (64 - value.leading_zeros()).div_ceil(8) as usize
@@ -792,8 +793,9 @@ mod tests {
         }
     }
 
-    /// If [`FLAG_PUTS`] is cleared in a block of puts, the first byte of a row is read as the
-    /// entry's kind, which is a deletion here.
+    /// If the flag [`FLAG_PUTS`] is cleared in a valid block of puts, readers take the first byte
+    /// of a row for the kind of the entry. Here that byte means a deletion, which must not have a
+    /// row.
     #[test]
     fn a_deletion_with_a_row_is_damage() {
         for len in [1, 200] {
@@ -833,7 +835,7 @@ mod tests {
         assert_eq!(encoded(&entries), expected);
     }
 
-    /// Blocks of older writers, in which entries omit nothing, can be read and are valid.
+    /// Blocks of older writers must be readable and valid, although their entries omit nothing.
     #[test]
     fn trap_44_entries_without_omissions_are_read() {
         let bytes = [
@@ -905,7 +907,7 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
-    /// [`RowBlockBuilder::is_full`] predicts the length of a block correctly, even if the next
+    /// [`RowBlockBuilder::is_full`] must predict the length of a block correctly, even if the next
     /// entry changes the shared prefix and the widths.
     #[test]
     fn a_full_block_has_the_requested_length() {

@@ -1,4 +1,4 @@
-//! The bytes of a shape. FORMAT.md §shape.
+//! Encodes and decodes a shape, the names and types of a row's properties. FORMAT.md §shape.
 //!
 //! Invariant: equal shapes are encoded as equal bytes. A reader accepts varints that are longer
 //! than needed, but only properties in ascending order of name.
@@ -7,8 +7,8 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};
 
 const STRUCTURE: &str = "shape";
-/// Bit of a type code that is reserved for properties whose values are not in the row. This version
-/// writes no such code and refuses to decode one.
+/// A bit of the type code. It is reserved for properties whose values are stored outside the row.
+/// This version writes no code with this bit and refuses to decode one.
 const ELSEWHERE: u8 = 0x80;
 
 pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {

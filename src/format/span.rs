@@ -38,7 +38,7 @@ impl Span {
 
     /// Returns the span from `first` to `last`, both inclusive.
     pub(crate) fn inclusive(first: &[u8], last: &[u8]) -> Self {
-        // There is no key between a key and the key followed by a zero byte.
+        // No other key is between `last` and `last` followed by a zero byte.
         let mut high = Vec::with_capacity(last.len() + 1);
         high.extend_from_slice(last);
         high.push(0);
@@ -91,7 +91,8 @@ impl Span {
     }
 }
 
-/// Encodes a span as the last item of a field: a span without a high bound simply ends after `low`.
+/// A span must be the last item of a field, because a span without a high bound is encoded as `low`
+/// alone.
 impl Content for Span {
     fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, &self.low);
@@ -111,7 +112,7 @@ impl Content for Span {
     }
 }
 
-/// Displays `[low, high)`, with printable bytes as they are.
+/// Displays `[low, high)`, with escapes for bytes that are not printable.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}, ", self.low.escape_ascii())?;
@@ -126,8 +127,8 @@ impl fmt::Display for Span {
 mod tests {
     use super::*;
 
-    /// Bounds and keys to try: the empty key, and keys that differ only by a zero byte, a 0xff byte
-    /// or their first byte.
+    /// Keys that the tests use as bounds and as keys: the empty key, and keys that differ only by a
+    /// zero byte, a 0xff byte or their first byte.
     const KEYS: [&[u8]; 10] =
         [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
 

@@ -1,11 +1,11 @@
 //! The sparse index of an SST locates the block of a key. FORMAT.md §sparse_index.
 //!
 //! Invariants
-//! * a block's separator is at most its first key. It is above every key of earlier blocks, except
-//!   a key that is also in this block;
+//! * the separator of a block is at most the block's first key. It is above every key of earlier
+//!   blocks, except a key that continues into this block;
 //! * separators never descend, and the first one is empty;
-//! * handles (the offsets of blocks and pages) ascend, and neither blocks nor pages have gaps
-//!   between them.
+//! * handles (the offsets of blocks and pages) ascend, without gaps between blocks or between
+//!   pages.
 //!
 //! Module `block` encodes the frame (header and checksum) of pages and handles.
 
@@ -19,10 +19,10 @@ use crate::format::hash_index::LocationSplit;
 pub(crate) const FANOUT: usize = 128;
 
 /// A page with the separators of [`FANOUT`] adjacent blocks, or the root. The root has the same
-/// form and contains the first separator of every page.
+/// layout and contains the first separator of each page below it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparsePage<'a> {
-    /// The end of each suffix, in four bytes.
+    /// The end offset of each suffix, in four bytes.
     ends: &'a [u8],
     prefix: &'a [u8],
     suffixes: &'a [u8],
@@ -36,7 +36,8 @@ pub(crate) struct Handles {
     pub(crate) fanout: usize,
     /// The start of each block, and the end of the last one.
     pub(crate) blocks: Box<[u64]>,
-    /// The start of each page of the sparse index, the root last, and the end of the root.
+    /// The start of each page of the sparse index, with the root as the last page, and the end of
+    /// the root.
     pub(crate) pages: Box<[u64]>,
 }
 
@@ -74,8 +75,9 @@ impl<'a> SparsePage<'a> {
         Ok((self.prefix, suffix))
     }
 
-    /// Returns the index of the last separator below `key`, or 0 if there is none. Earlier blocks
-    /// cannot contain `key`. In the root, a separator stands for a page instead of a block.
+    /// Returns the index of the last separator below `key`, or 0 if there is none. Blocks before
+    /// this index cannot contain `key`. In the root, the index is that of a page instead of a
+    /// block.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, DecodeError> {
         let Some(suffix) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.len() - 1 });
@@ -92,8 +94,8 @@ impl<'a> SparsePage<'a> {
         Ok(low.saturating_sub(1))
     }
 
-    /// Checks what look-ups rely on: separators are in order, and the page has no bytes after the
-    /// last one.
+    /// Checks what look-ups rely on: separators are in order, and no bytes follow the last
+    /// separator.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut previous = &[][..];
         for i in 0..self.len() {
@@ -174,8 +176,8 @@ impl SparseBuilder {
     }
 }
 
-/// Returns the shortest separator between the last key of a block and the first key of the next
-/// block.
+/// Returns the shortest prefix of `first` that is above `last`. `last` is the last key of a block,
+/// and `first` is the first key of the next block.
 pub(crate) fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
     first.get(..=shared_len(last, first)).unwrap_or(first)
 }

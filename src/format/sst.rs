@@ -1,5 +1,5 @@
-//! The beginning and the end of an SST: the header, and the directory of sections with the tail.
-//! FORMAT.md §sst.
+//! Encodes and checks the start and the end of an SST: the header, the directory of sections, and
+//! the tail. FORMAT.md §sst.
 //!
 //! Invariants
 //! * header and tail have the same layout in every format version, so a reader can tell a newer
@@ -35,7 +35,7 @@ pub(crate) mod section {
     /// A hash index of the third form (see `format::hash_index`).
     pub(crate) const HASH_TAGS: u16 = 10;
 
-    /// The kinds of hash indexes, of which each file has exactly one.
+    /// The kinds of hash indexes. Each file has exactly one hash index.
     pub(crate) const HASH_INDEXES: [u16; 3] = [HASH_INDEX, HASH_WORDS, HASH_TAGS];
     pub(super) const NEEDED: [u16; 4] = [ROWS, SHAPES, SPARSE_INDEX, HANDLES];
     pub(super) const OPTIONAL: [u16; 3] = [STATISTICS, ZONES, ZONE_SUMMARY];
@@ -94,8 +94,8 @@ pub(crate) fn file_id(bytes: &[u8]) -> Result<FileId, FormatError> {
     check_header(id, bytes).map(|()| id)
 }
 
-/// Appends the directory and the tail of `file`, which has `before` bytes so far. Returns the
-/// length of the file.
+/// Appends the directory and the tail of `file`, which has `before` bytes before the directory.
+/// Returns the length of the file.
 pub(crate) fn encode_footer(
     file: FileId,
     sections: &[Section],
@@ -285,8 +285,8 @@ mod tests {
         }
     }
 
-    /// If the checksum over tail and directory is wrong, the reported offset is that of the
-    /// checksum in the tail, wherever the flipped bit is.
+    /// If the checksum over directory and tail is wrong, the error must state the offset of the
+    /// checksum, wherever the flipped bit is.
     #[test]
     fn a_wrong_checksum_is_reported_at_its_offset() {
         let footer = footer(&sections());

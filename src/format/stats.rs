@@ -1,7 +1,7 @@
-//! The statistics section of an SST. It suffices to rebuild the file's entry in the manifest.
+//! The statistics section of an SST. It suffices to rebuild the manifest's entry for the file.
 //! FORMAT.md §stats.
 //!
-//! At run time the engine uses the copy in the manifest (`file_meta`).
+//! At run time the engine uses the manifest's copy of the statistics (`file_meta`).
 
 use crate::codec::DecodeError;
 use crate::format::Kind;
@@ -26,7 +26,8 @@ pub(crate) struct SstStats {
 
 const STRUCTURE: &str = "statistics";
 
-/// The field tags. A statistic that the manifest's file entry also has uses the same tag there.
+/// The field tags. A statistic that is also part of the manifest's file entry has the same tag
+/// there.
 mod tag {
     pub(super) const SEQ_MIN: u64 = 4;
     pub(super) const SEQ_MAX: u64 = 5;
@@ -39,7 +40,7 @@ mod tag {
 }
 
 impl SstStats {
-    /// Counts an entry; the caller sets the number of keys and the greatest key.
+    /// Counts an entry. The caller sets `keys` and `key_max`.
     #[inline]
     pub(crate) fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, row_len: usize) {
         if self.entries == 0 {

@@ -1,4 +1,4 @@
-//! The payloads of WAL records. FORMAT.md §wal.
+//! Encodes and decodes the payloads of WAL records. FORMAT.md §wal.
 //!
 //! Invariants
 //! * rows are not decoded here (`row` does that). The first record that uses a shape also defines
@@ -71,10 +71,11 @@ pub(crate) struct Predecessor {
 /// A record without a commit. It is written so that its header states a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
-    /// The highest Seq that a commit weaker than `Sync` may use. A later opening starts above it,
-    /// so that no Seq is used twice.
+    /// The highest Seq that a commit with a durability below `Sync` may use. The next opening of
+    /// the database starts above it, so that no Seq is used twice.
     pub(crate) seq_reservation: Seq,
-    /// A lower bound of the file's durable length, stated once each time the file has grown.
+    /// A lower bound of the durable length of the log file. It is stated each time the file has
+    /// grown.
     pub(crate) len: Option<u64>,
 }
 
@@ -85,7 +86,8 @@ pub(crate) struct Close {
     pub(crate) last_seq: Seq,
 }
 
-/// The entries of one commit; for catalog records also the tables that it creates and drops.
+/// The entries of one commit. In a catalog record, also the tables that the commit creates and
+/// drops.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'a> {
     /// The common prefix of all keys of the group.
@@ -95,7 +97,7 @@ pub(crate) struct Group<'a> {
     changes: Cursor<'a>,
 }
 
-/// A shape that is first used, and so defined, in this record.
+/// A shape that this record defines, because no earlier record used it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeDefinition<'a> {
     pub(crate) number: u32,
@@ -109,22 +111,22 @@ pub(crate) struct WalEntry<'a> {
     pub(crate) kind: Kind,
     /// The user key without the group's prefix.
     pub(crate) key_suffix: &'a [u8],
-    /// The first bytes of the encoded row, if a writer has them in another buffer than the rest;
-    /// empty after decoding.
+    /// The first bytes of the encoded row. A writer may have them in another buffer than the rest
+    /// of the row. Empty after decoding.
     pub(crate) head: &'a [u8],
     /// The encoded row without `head`; empty for a tombstone.
     pub(crate) row: &'a [u8],
 }
 
-/// An effect of a catalog record other than writing catalog rows.
+/// A change by a catalog record, apart from its entries, which are catalog rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Created(TableId),
     Dropped(TableId),
     /// Entries in the span with Seqs below that of this commit are deleted.
     RangeTombstone(Span),
-    /// Entries in the span with Seqs below the given Seq have expired. It is below the Seq of this
-    /// commit.
+    /// Entries in the span with Seqs below the given Seq, which is lower than the Seq of this
+    /// commit, have expired.
     Ttl(Seq, Span),
 }
 
@@ -136,7 +138,8 @@ pub(crate) struct RecordOrder {
 }
 
 impl RecordOrder {
-    /// Checks that a record of `kind` may be at `offset`. The error describes the broken rule.
+    /// Checks whether a record of `kind` is allowed at `offset`. The error describes the violated
+    /// rule.
     pub(crate) fn check(&mut self, kind: RecordKind, offset: u64) -> Result<(), &'static str> {
         let is_first = offset == LOG_HEADER_BYTES as u64;
         if (kind == RecordKind::Open) != is_first {
@@ -250,7 +253,7 @@ pub(crate) fn put_group<'a>(
 }
 
 impl<'a> Group<'a> {
-    /// Decodes a payload. All of it is decoded once here, so that the iterators cannot fail later.
+    /// Decodes a payload. Every item is decoded once here, so that the iterators cannot fail later.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(GROUP, payload);
         let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
@@ -279,8 +282,8 @@ impl<'a> Group<'a> {
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
     }
 
-    /// Checks the rules for the payload as a whole, which has the Seq `seq`. The error names the
-    /// broken rule.
+    /// Checks the rules for the whole payload of the commit with Seq `seq`. The error describes the
+    /// violated rule.
     pub(crate) fn check(&self, seq: Seq) -> Result<(), String> {
         if self.has_key_twice() {
             return Err("a key twice in one commit".to_owned());
@@ -301,15 +304,15 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Returns the number of tables whose catalog row is deleted.
+    /// Returns the number of catalog rows of tables that this commit deletes.
     fn table_rows_deleted(&self) -> usize {
         let deletes = self.entries().filter(|entry| entry.kind == Kind::Delete);
         let keys = deletes.map(|entry| [self.key_prefix, entry.key_suffix].concat());
         keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
     }
 
-    /// True if two entries have the same key. This is an error, because it would be undefined which
-    /// of them is the newer one.
+    /// Whether two entries have the same key. This is an error, because the order of the two would
+    /// be undefined.
     fn has_key_twice(&self) -> bool {
         if self.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
             return false;
@@ -358,7 +361,7 @@ impl Change {
         }
     }
 
-    /// Decodes a field of a catalog record as a change; `None` if its tag belongs to no change.
+    /// Decodes a field of a catalog record as a change; `None` if its tag is not that of a change.
     fn decode(field: &Field<'_>) -> Result<Option<Self>, DecodeError> {
         let mut content = Cursor::new(GROUP, field.content);
         let change = match field.tag {

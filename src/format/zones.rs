@@ -1,11 +1,11 @@
-//! Zones summarize the rows of SST blocks, so that a scan can skip blocks. FORMAT.md §zones.
+//! Encodes and reads zones, which summarize the rows of SST blocks, so that a scan can skip blocks.
+//! FORMAT.md §zones.
 //!
 //! Invariants
 //! * values are compared by order keys, which are integers that sort like the values
 //!   ([`order_key`], [`head`]). Bounds are inclusive. Different long texts may have equal order
 //!   keys;
-//! * a [`ZoneSet`] borrows the encoded bytes: parsing checks lengths once, accessors are
-//!   bounds-checked and allocate nothing.
+//! * a [`ZoneSet`] borrows the encoded bytes. Parsing checks lengths once; accessors check bounds.
 //!
 //! `sst::zones` collects zones from rows; `query::prune` evaluates filters on them.
 
@@ -19,18 +19,19 @@ use crate::model::{DateTime, EdmType, Seq, utf16_rank};
 pub(crate) const ZONE_BLOCKS: usize = 64;
 /// The maximum number of columns of a [`ZoneSet`].
 pub(crate) const COLUMNS_MAX: usize = 32;
-/// The maximum length of a name. A property with a longer name gets no column; names of properties
-/// in valid entities are shorter.
+/// The maximum length of a property name in bytes. A property with a longer name gets no column.
+/// Valid entities have only shorter names.
 pub(crate) const NAME_BYTES_MAX: usize = 1024;
 /// The maximum length of a column's prefix, the bytes with which all its texts begin.
 pub(crate) const PREFIX_BYTES_MAX: usize = 255;
-/// How many bytes of a text, after the column's prefix, are in its order key.
+/// The number of bytes of a text that are in its order key. They follow the column's prefix.
 pub(crate) const HEAD_BYTES: usize = 8;
 
-/// The minimum and maximum of a column in a block that has no value of that column.
+/// The minimum and the maximum that are stored for a column if no row of the block has a value in
+/// it.
 pub(crate) const NO_VALUES: (u64, u64) = (u64::MAX, 0);
 
-/// Flags of an entry.
+/// Flags of a zone, which describes one block or the whole file.
 pub(crate) mod flag {
     /// The block has tombstones.
     pub(crate) const TOMBSTONES: u8 = 1;
@@ -42,7 +43,7 @@ pub(crate) mod flag {
     pub(crate) const BEGAN_BEFORE: u8 = 8;
 }
 
-/// Which rows of a block have the column's property with the column's type.
+/// States whether rows of a block have the column's property, in the column's type.
 pub(crate) mod presence {
     /// At least one row has the property.
     pub(crate) const SOME: u8 = 1;
@@ -52,7 +53,7 @@ pub(crate) mod presence {
     pub(crate) const NAN: u8 = 4;
 }
 
-/// The data that a [`ZoneSet`] has for one block or the whole file, besides the values of columns.
+/// The part of a zone that does not depend on columns, for one block or for the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZoneMeta {
     pub(crate) seq_min: Seq,
@@ -63,7 +64,8 @@ pub(crate) struct ZoneMeta {
     pub(crate) flags: u8,
 }
 
-/// The presence of one column in one block, and its least and greatest order key there.
+/// The presence of one column in one block, and the column's least and greatest order key in the
+/// block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneValues {
     /// Bits of [`presence`].
@@ -89,8 +91,8 @@ pub(crate) struct ZoneColumn {
 /// greatest value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneSet<'a> {
-    /// Whether every property of every row has a column. Otherwise a property without a column may
-    /// be present, and one with a column may be present with another type.
+    /// Whether every property of every row has a column. If not, a row may have a property without
+    /// a column, or a property that has a column only for another type.
     pub(crate) is_complete: bool,
     /// The least Seq of each entry, as little-endian numbers.
     pub(crate) seq_min: &'a [[u8; 8]],
@@ -110,7 +112,7 @@ pub(crate) struct Column<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) edm: EdmType,
     /// The bytes with which all texts or byte strings of the column begin. Order keys are made from
-    /// the bytes after it.
+    /// the bytes after this prefix.
     pub(crate) prefix: &'a [u8],
     /// The [`presence`] of each entry.
     pub(crate) presence: &'a [u8],
@@ -126,7 +128,7 @@ pub(crate) struct Column<'a> {
 pub(crate) struct ZoneSummary {
     /// The start of each page, and the end of the last one.
     pub(crate) pages: Box<[u64]>,
-    /// Where the set for the whole file begins, as an offset in the summary.
+    /// The offset in the summary at which the set for the whole file begins.
     pub(crate) set_at: usize,
 }
 
@@ -234,7 +236,7 @@ impl<'a> ZoneSet<'a> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks rules that readers of a set do not need for safety: names are UTF-8, and bounds and
+    /// Checks rules on which the safety of readers does not depend: names are UTF-8, and bounds and
     /// flags have possible values.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
@@ -328,7 +330,8 @@ fn check_descriptions(bytes: &[u8], count: usize) -> Result<(), DecodeError> {
 }
 
 impl ZoneSummary {
-    /// Appends the summary of a file. `set` is the encoded set with the single entry for the file.
+    /// Appends the summary of a file. `set` is the encoded set whose only entry describes the whole
+    /// file.
     pub(crate) fn encode(pages: &[u64], set: &[u8], out: &mut Vec<u8>) {
         let count = u32::try_from(pages.len() - 1).unwrap_or(u32::MAX);
         out.extend_from_slice(&count.to_le_bytes());
@@ -380,7 +383,7 @@ pub(crate) fn int_key(value: i64) -> u64 {
     value.cast_unsigned() ^ 1 << 63
 }
 
-/// Returns the order key of a Double; NaN has none.
+/// Returns the order key of a Double; `None` for NaN.
 #[inline]
 pub(crate) fn double_key(value: f64) -> Option<u64> {
     // Adding zero turns -0.0 into the equal 0.0.

@@ -1,9 +1,9 @@
-//! Completes operations that the system carried out only in part: interrupted calls, short
-//! transfers, and the creation of several directories.
+//! Completes operations that need more than one system call: interrupted calls, short transfers,
+//! and the creation of nested directories.
 //!
 //! Invariants
 //! * no function here returns `Interrupted`;
-//! * a transfer is completed or returns an error.
+//! * a transfer is complete or returns an error.
 //!
 //! [`DiskFs`](super::DiskFs) and [`FaultFs`](super::FaultFs) share these loops, so that injected
 //! interruptions and short transfers test the same code as real ones.
@@ -23,7 +23,7 @@ pub(super) fn retry<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Resu
     }
 }
 
-/// Writes all of `bytes` by calls of `write`, which may write less than it is given.
+/// Writes all of `bytes` with repeated calls of `write`, each of which may write only a part.
 pub(super) fn write_all_at(
     mut offset: u64,
     mut bytes: &[u8],
@@ -40,8 +40,8 @@ pub(super) fn write_all_at(
     Ok(())
 }
 
-/// Fills `buffer` by calls of `read`, which may read less than it is asked for. A call that reads 0
-/// bytes means the end of the file.
+/// Fills `buffer` with repeated calls of `read`, each of which may read only a part. If `read`
+/// returns 0, the file has ended.
 pub(super) fn read_exact_at(
     mut offset: u64,
     mut buffer: &mut [u8],
@@ -66,14 +66,15 @@ pub(super) trait Directories {
     fn sync(&self, dir: &Path) -> io::Result<()>;
 }
 
-/// Creates `dir` and its missing parents, each durable before the next is created.
+/// Creates `dir` and its missing parents. Each is durable before the next is created.
 ///
 /// 1. Find the deepest existing ancestor.
-/// 2. Sync its parent, because the process that created the directory may have been killed before
-///    it synced.
+/// 2. Sync its parent, because the process that created the ancestor may have been killed before it
+///    synced the parent.
 /// 3. Create the next directory and sync its parent, down to `dir`.
 ///
-/// Only the deepest existing directory can lack a durable entry, and step 2 syncs that entry.
+/// Of the existing directories only the deepest can lack a durable name, and step 2 makes it
+/// durable.
 pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
@@ -95,13 +96,13 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     Ok(())
 }
 
-/// Makes an existing directory durable: syncs its parent, which has its entry.
+/// Makes the name of an existing directory durable by a sync of its parent.
 fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     if dir.file_name().is_none() {
         return Ok(()); // the root or `..`, which this library never creates
     }
     match directories.sync(&parent(dir)) {
-        // The parent cannot be read, so an administrator created the directory, not this library.
+        // This process may not read the parent, so this library did not create the directory.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }

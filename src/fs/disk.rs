@@ -1,4 +1,4 @@
-//! The operating system's file system.
+//! Implements [`Fs`] with the operating system's file system.
 //!
 //! Modules: `handles` implements open files, `dir` a file system that keeps one directory open, and
 //! `sys` the system-specific calls. `complete` handles interrupted and short calls.

@@ -5,7 +5,7 @@
 //! * a failed operation has no effect, except that a short write writes its first half;
 //! * faults are matched in the order in which they were armed; the first match applies.
 //!
-//! The state after a power cut is modelled in `mem`.
+//! `mem` models the state after a power cut.
 
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,12 @@ use crate::named::named;
 use crate::sync::Mutex;
 
 named! {
-    /// The kinds of operations, which are counted separately and can be made to fail separately.
+    /// The kinds of operations. Each kind is counted separately and can be made to fail.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum OpKind {
-        /// Create a directory. [`Fs::create_dir_all`] counts one for each level, and a `SyncDir`
-        /// for each sync of a parent.
+        /// Create a directory. [`Fs::create_dir_all`] counts one `CreateDir` for each level, and
+        /// one `SyncDir` for each sync of a parent.
         CreateDir "create directory",
         /// List a directory.
         List "list",
@@ -67,7 +67,7 @@ named! {
         Map "map",
     }
 
-    /// Returns the verb with which error messages name the operation.
+    /// Returns the words that error messages use for the operation.
     fn name;
     pub const ALL;
 }
@@ -77,9 +77,8 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum FaultKind {
-        /// An input/output error. The operation has no effect. A failed sync also gives up the
-        /// bytes that were not durable: they can still be read, but a later sync does not make them
-        /// durable.
+        /// An input/output error. The operation has no effect. After a failed sync, the bytes that
+        /// were not durable can still be read, but no later sync makes them durable.
         #[default]
         Eio "eio",
         /// No space left. The operation has no effect, and the error's kind is `StorageFull`.
@@ -106,7 +105,7 @@ pub struct Fault {
     pub(crate) kind: FaultKind,
     pub(crate) op: Option<OpKind>,
     pub(crate) path: Option<String>,
-    /// Limits the fault to reads and maps that cover at least one of these bytes.
+    /// Limits the fault to reads and maps that cover at least one byte of this range.
     within: Option<Range<u64>>,
     /// The number of matching operations that succeed before the failure.
     pub(crate) after: u64,
@@ -134,14 +133,14 @@ struct Plan {
     will_need: u64,
 }
 
-/// A callback that returns whether a sync is carried out.
+/// A callback that decides whether a sync is carried out.
 type Decision = dyn Fn(OpKind, &Path) -> bool + Send + Sync;
 
-/// The callback for syncs, in a type that can be cloned and printed.
+/// Wraps the callback, so that it can be cloned and printed.
 #[derive(Clone)]
 struct Guard(Arc<Decision>);
 
-/// An open file. The faults of `fs` apply to its operations.
+/// An open file whose operations are subject to the faults of `fs`.
 #[derive(Debug)]
 struct Faulty<F> {
     inner: F,
@@ -167,8 +166,8 @@ impl Fault {
         Self { kind, ..Self::default() }
     }
 
-    /// Restricts the fault to operations of this kind; other operations are not counted by
-    /// [`nth`](Self::nth), either.
+    /// Restricts the fault to operations of this kind; [`nth`](Self::nth) then counts only such
+    /// operations.
     #[must_use]
     pub fn on(mut self, op: OpKind) -> Self {
         self.op = Some(op);
@@ -209,15 +208,15 @@ impl Fault {
         self
     }
 
-    /// Lets `n` matching operations succeed before the failure, counted from when the fault is
-    /// armed: `nth(0)` fails the next one.
+    /// Lets `n` matching operations succeed before the failure. Counting begins when the fault is
+    /// armed, so `nth(0)` fails the next matching operation.
     #[must_use]
     pub fn nth(mut self, n: u64) -> Self {
         self.after = n;
         self
     }
 
-    /// Makes every matching operation after the first failure fail, too.
+    /// Makes all later matching operations fail, too, not only the first.
     #[must_use]
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
@@ -237,7 +236,7 @@ impl Fault {
 }
 
 impl FaultKind {
-    /// Whether the caller sees no error, because the file system repeats or completes the call.
+    /// Whether the fault is hidden from the caller: the file system repeats or completes the call.
     pub fn is_hidden(self) -> bool {
         matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)
     }
@@ -264,8 +263,8 @@ impl FaultFs {
         self.plan.lock().faults.push(fault);
     }
 
-    /// Calls `guard` before each sync of a file or a directory for which no fault is due; `guard`
-    /// may block. If it returns false, the data is not synced, but the sync reports success, like a
+    /// Calls `guard` before each sync of a file or a directory, unless a fault applies to the sync.
+    /// `guard` may block. If it returns false, the sync is skipped but reports success, like on a
     /// disk that ignores flushes.
     pub fn guard_syncs(&self, guard: impl Fn(OpKind, &Path) -> bool + Send + Sync + 'static) {
         self.plan.lock().guard = Some(Guard(Arc::new(guard)));
@@ -276,7 +275,7 @@ impl FaultFs {
         self.plan.lock().faults.clear();
     }
 
-    /// Whether at least one armed fault can still occur.
+    /// Whether any armed fault can still be injected.
     pub fn is_armed(&self) -> bool {
         self.plan.lock().faults.iter().any(|fault| !fault.spent)
     }
@@ -300,8 +299,8 @@ impl FaultFs {
         self.plan.lock().counts.iter().sum()
     }
 
-    /// Returns the number of injected faults. A test that fails the n-th operation for growing n
-    /// ends when this is 0.
+    /// Returns the number of injected faults. A test can fail operation 0, 1, 2 and so on in
+    /// successive runs, and end when a run returns 0 here.
     pub fn delivered(&self) -> u64 {
         self.plan.lock().delivered.iter().sum()
     }
@@ -337,7 +336,7 @@ impl FaultFs {
         met
     }
 
-    /// Runs an operation that either succeeds or has no effect, and applies a matching fault.
+    /// Runs an operation that either succeeds or has no effect. Injects a fault if one matches.
     fn run<T>(
         &self,
         op: OpKind,
@@ -347,7 +346,8 @@ impl FaultFs {
         Self::carry_out(self.fault_for(op, path, &(0..0)), op, path, operation)
     }
 
-    /// Runs an operation, or makes it fail or be interrupted as `fault` requires.
+    /// Runs an operation. If `fault` requires it, the operation fails, or its first call is
+    /// interrupted.
     fn carry_out<T>(
         fault: Option<FaultKind>,
         op: OpKind,
@@ -364,20 +364,20 @@ impl FaultFs {
         })
     }
 
-    /// Runs a sync without a fault, unless the guard skips it.
+    /// Runs a sync to which no fault applies, unless the guard skips it.
     fn sync_guarded(
         &self,
         op: OpKind,
         path: &Path,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        // The guard may wait for other threads, so it runs without the lock on the plan.
+        // The guard may wait for other threads, so it runs while the plan is unlocked.
         let guard = self.plan.lock().guard.clone();
         if guard.is_none_or(|Guard(guard)| guard(op, path)) { sync() } else { Ok(()) }
     }
 
-    /// Returns the result of the first call of a transfer of `len` bytes: an error, or the number
-    /// of bytes moved.
+    /// Returns the number of bytes that the first call of a transfer of `len` bytes moves, or the
+    /// error of the call.
     fn first_call(fault: &mut Option<FaultKind>, len: usize) -> io::Result<usize> {
         match fault.take() {
             Some(FaultKind::Eintr) => Err(io::ErrorKind::Interrupted.into()),
@@ -467,8 +467,8 @@ impl Directories for FaultFs {
         Ok(found)
     }
 
-    /// Creates a directory. The inner file system also syncs the parent, but faults of syncs are
-    /// injected only when `sync` is called separately.
+    /// Creates a directory. The inner file system also syncs the parent, but no fault is injected
+    /// into that sync. Faults of `SyncDir` apply to the separate call of `sync`.
     fn make(&self, dir: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
     }

@@ -1,10 +1,10 @@
 //! An `Fs` wrapper that refuses changes after the database lost its lock file: the directory was
-//! moved or replaced, or the file was removed. Another process may then lock a new file at the same
-//! path and write there.
+//! moved or replaced, or the lock file was removed. Another process may then lock a new file at the
+//! same path and write there.
 //!
 //! Invariants
 //! * the lock is checked before each creation, rename and removal, and before each sync of a file.
-//!   Syncs of files that are synced often check it at most once a second;
+//!   For files that are synced often, syncs check the lock at most once a second;
 //! * reading is never refused.
 
 use std::io;
@@ -16,10 +16,10 @@ use crate::clock::Clock;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The least time between two checks of the lock by syncs of files that are synced often.
+/// The minimum time between two checks of the lock by syncs of files that are synced often.
 const CHECK_NANOS: u64 = 1_000_000_000;
 
-/// The `Fs` wrapper that checks the lock before changes.
+/// An `Fs` wrapper that checks the lock before changes.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedFs {
     inner: Arc<dyn Fs>,

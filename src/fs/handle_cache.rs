@@ -3,11 +3,11 @@
 //!
 //! Invariants
 //! * the number of open handles is at most the limit, plus one for each thread that is reading;
-//! * files are opened by name, so this wrapper is for files that are neither replaced nor removed
+//! * files are reopened by name, so this wrapper is only for files that are not replaced or removed
 //!   while in use.
 //!
-//! Locks: the queue is locked before a file. Neither lock is held while a file is opened or read.
-//! The limit does not apply to files that are written or mapped.
+//! Locks: the queue is locked before a file. No lock is held while a file is opened or read. The
+//! limit does not apply to files that are written or mapped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct CachedHandleFs {
     open: Arc<Open>,
 }
 
-/// The open files, in the order in which they are checked for closing.
+/// The open files, in the order in which they are considered for closing.
 #[derive(Debug)]
 struct Open {
     max: usize,
@@ -38,14 +38,14 @@ struct HandleCache {
     fs: CachedHandleFs,
     path: PathBuf,
     file: Mutex<Option<Arc<dyn FileRead>>>,
-    /// Whether the file was read since it was opened or last checked.
+    /// Whether the file was read since it was opened or last considered for closing.
     is_used: AtomicBool,
     /// Whether the file will be read in random order; each reopened handle gets the same advice.
     is_random: AtomicBool,
 }
 
 impl CachedHandleFs {
-    /// Wraps `inner`. At most `max` files stay open; 0 means 1.
+    /// Wraps `inner`. At most `max` files stay open; 0 has the same effect as 1.
     pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
         Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
     }
@@ -82,7 +82,8 @@ impl HandleCache {
             opened.advise(Advice::Random, 0..u64::MAX);
         }
         let mut file = self.file.lock();
-        // Two readers may both have opened the file. Only one handle is kept.
+        // Another reader may have opened the file at the same time. Only one of the handles is
+        // kept.
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
@@ -93,8 +94,7 @@ impl HandleCache {
     }
 }
 
-/// The handle that callers receive. The queue has a weak reference to the `HandleCache` in the
-/// handle.
+/// The handle that callers receive. The queue refers to the same `HandleCache`, but weakly.
 #[derive(Debug)]
 struct Reader(Arc<HandleCache>);
 
@@ -155,8 +155,8 @@ mod tests {
 
     const FILES: usize = 8;
 
-    /// Opens the files `0.sst` to `7.sst` with at most `max` handles. Each file is filled with its
-    /// number.
+    /// Creates the files `0.sst` to `7.sst` and opens them with at most `max` handles. Each file is
+    /// filled with its number.
     fn eight(max: usize) -> (Arc<FaultFs>, CachedHandleFs, Vec<Arc<dyn FileRead>>) {
         let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
         let few = CachedHandleFs::new(inner.clone(), max);
@@ -199,7 +199,7 @@ mod tests {
     fn a_file_that_is_read_repeatedly_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
-        // Reads files 1 to 7 once each, and file 0 again after each of them.
+        // Read files 1 to 7 once each. After each of them, file 0 is read and must still be open.
         for other in 1..FILES {
             read(&files, other).unwrap();
             let before = inner.count(OpKind::OpenRead);

@@ -1,4 +1,4 @@
-//! The bytes of a mapped file, and advice on how a map or a file will be read.
+//! The bytes of a memory-mapped file, and advice to the system on how a map or a file will be read.
 //!
 //! `disk` and `mem` create maps; `sst::readahead` chooses the pages to fetch.
 
@@ -21,14 +21,14 @@ pub struct Map {
 pub enum Advice {
     /// In random order: the system reads a missing page alone, without its neighbours.
     Random,
-    /// Soon: the system starts to fetch missing pages, in few large reads, and the call does not
-    /// wait for them.
+    /// Soon: the system starts to fetch missing pages, in few large reads. The call does not wait
+    /// for the pages.
     WillNeed,
 }
 
-/// The pages of a map, for which the system accepts advice.
+/// The memory pages of a map. The system accepts advice on them.
 pub trait Pages: Send + Sync + fmt::Debug {
-    /// Announces how `range`, which must be within the map, will be read.
+    /// Tells the system how `range`, which must be within the map, will be read.
     fn advise(&self, advice: Advice, range: Range<usize>);
 }
 
@@ -43,8 +43,8 @@ impl Map {
         &self.bytes
     }
 
-    /// Announces how `range`, clipped to the map, will be read. A map that was made from [`Bytes`]
-    /// ignores this.
+    /// Tells the system how `range`, clipped to the map, will be read. A map that was made from
+    /// [`Bytes`] ignores this.
     pub fn advise(&self, advice: Advice, range: Range<usize>) {
         let range = range.start..range.end.min(self.bytes.len());
         if let Some(pages) = self.pages.as_ref().filter(|_| !range.is_empty()) {

@@ -1,13 +1,12 @@
-//! An `Fs` wrapper that counts the bytes of one directory's files, and refuses growth beyond a
+//! An `Fs` wrapper that counts the bytes in the files of one directory, and refuses growth beyond a
 //! limit.
 //!
 //! Invariants
-//! * the count is the sum of the lengths of the directory's files, including reserved space; during
-//!   an operation, and after one that failed halfway, it may be too high but never too low;
+//! * the count is the sum of the lengths of the directory's files, including reserved space. It may
+//!   be too high, but never too low, during an operation and after one that failed halfway;
 //! * a refused operation has no effect and returns `StorageFull`, as on a full disk.
 //!
-//! Locks: `files` is locked before `limits`. Neither lock is held during operations of the inner
-//! file system.
+//! Locks: `files` is locked before `limits`. Neither is held during calls of the inner file system.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,14 +27,14 @@ pub(crate) enum Metered {
     Other,
 }
 
-/// An `Fs` wrapper that counts and limits the bytes of one directory's files.
+/// An `Fs` wrapper that counts and limits the bytes in the files of one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct MeteredFs {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
 }
 
-/// The number of bytes in the files of a directory, with the limits.
+/// The number of bytes in the files of a directory, and the limits on it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     dir: PathBuf,
@@ -49,14 +48,14 @@ pub(crate) struct Meter {
 }
 
 /// Limits on the total bytes of the directory's files. The kind of the growing file and the reason
-/// for its growth select the limit that applies.
+/// for the growth determine which limit applies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterLimits {
-    /// A table file may grow as long as all files together have at most this many bytes.
+    /// A table file may grow until all files together have this many bytes.
     pub(crate) tables: u64,
-    /// The same limit for the growth of a log.
+    /// A log may grow until all files together have this many bytes.
     pub(crate) logs: u64,
-    /// The same limit for space that is reserved in a log before it is needed.
+    /// Space in a log may be reserved ahead of need until all files together have this many bytes.
     pub(crate) logs_ahead: u64,
 }
 
@@ -90,7 +89,7 @@ fn is_no_file(error: &io::Error) -> bool {
 }
 
 impl MeteredFs {
-    /// Wraps `inner` and counts the files in `dir`, which may be missing. Reads the length of each
+    /// Wraps `inner` and counts the files in `dir`, which need not exist. Reads the length of each
     /// existing file once. Until limits are set, nothing is refused.
     pub(crate) fn new(
         inner: Arc<dyn Fs>,
@@ -164,7 +163,8 @@ impl Meter {
         self.others.load(Ordering::Acquire)
     }
 
-    /// Sets the limits. A file cannot grow if the total would then exceed the limit for that file.
+    /// Sets the limits. A file cannot grow if the growth would raise the total above the limit for
+    /// the file.
     pub(crate) fn limit(&self, limits: MeterLimits) {
         *self.limits.lock() = limits;
     }
@@ -251,8 +251,8 @@ impl Meter {
         file.is_gone.store(true, Ordering::Release);
     }
 
-    /// Records a rename. Returns false if `to` is in the directory but the file was not counted
-    /// before.
+    /// Records a rename. Returns false if the file must still be counted: `to` is in the directory,
+    /// and `from` was not counted.
     fn rename(&self, from: &Path, to: &Path) -> bool {
         let (from, to) = (self.name(from), self.name(to));
         if from == to {
@@ -273,7 +273,8 @@ impl Meter {
 }
 
 impl MeteredWrite {
-    /// Counts growth to `len` bytes and runs `work`, which may grow the file to this length.
+    /// Counts the growth of the file to `len` bytes. Then runs `work`, which may grow the file to
+    /// this length.
     fn growing(
         &self,
         len: u64,
@@ -284,8 +285,8 @@ impl MeteredWrite {
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
-    /// Reads the file's length and counts it, because after a failed operation the length is
-    /// unknown.
+    /// Reads the file's length and counts it. Called after a failed operation, which may have
+    /// changed the length.
     fn look(&self) {
         if let Ok(bytes) = self.inner.len() {
             let _files = self.meter.files.lock();
@@ -438,7 +439,7 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // A small reservation by `allocate_ahead` is refused by its limit, too.
+        // The limit `logs_ahead` refuses even a small reservation by `allocate_ahead`.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
@@ -452,12 +453,13 @@ mod tests {
         assert_eq!(fs.meter().others(), 5_000);
         fs.remove(Path::new("db/MANIFEST")).unwrap();
         fs.remove(Path::new("db/a.sst")).unwrap();
-        // A second name counts like a separate file.
+        // A second name of a file is counted like a separate file.
         fs.link(Path::new("db/a.wal"), Path::new("db/b.wal")).unwrap();
         fs.link(Path::new("db/a.wal"), Path::new("b.wal")).unwrap();
         assert_eq!(fs.meter().total(), 2_000);
         fs.remove(Path::new("db/b.wal")).unwrap();
-        // No limit applies outside the directory, or to a file without a name in it.
+        // Files outside the directory are not limited, and neither is a file that no longer has a
+        // name in it.
         fs.create(Path::new("b.sst")).unwrap().allocate(9_000).unwrap();
         table.write_at(0, &[1; 9_000]).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (1_000, 0));

@@ -6,12 +6,12 @@
 //!
 //! * A name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory.
 //! * Bytes and length are durable only after [`FileWrite::sync`].
-//! * No method returns `Interrupted` or transfers only a part: a transfer is completed or fails.
+//! * No method returns `Interrupted`. A read or write transfers all bytes or fails.
 //! * At most one handle at a time may write a file.
 
-/// Implements methods of [`Fs`], [`FileWrite`] or [`FileRead`] by calls of the same method of the
-/// field `$inner`. With `after $check` each method calls `$check` first, and returns its error if
-/// it fails.
+/// Implements methods of [`Fs`], [`FileWrite`] or [`FileRead`] by calling the same method of the
+/// field `$inner`. With `after $check`, each method first calls `$check`, and returns the error if
+/// that call fails.
 macro_rules! pass_on {
     ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
@@ -96,10 +96,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;
-    /// Returns this file system with `dir` kept open. A path `dir/name` then always means a name in
-    /// the directory that is at `dir` during this call, even after that directory was moved or
-    /// replaced. Returns `None`, which is the default, if the file system resolves every path from
-    /// the root.
+    /// Returns this file system with `dir` kept open. With the returned file system, a path
+    /// `dir/name` always means a name in the directory that is at `dir` during this call, even
+    /// after that directory was moved or replaced. Returns `None`, which is the default, if the
+    /// file system resolves every path from the root.
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         let _ = dir;
         Ok(None)
@@ -136,9 +136,9 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
-    /// Gives up the bytes that are not durable yet, as a system may after a failed sync: they can
-    /// be read, but no later sync makes them durable. Only file systems that model failures
-    /// implement this.
+    /// Gives up the bytes that are not durable yet, as an operating system may do after a failed
+    /// sync. The bytes can be read, but no later sync makes them durable. Only file systems that
+    /// model failures implement this.
     fn forget_dirty(&self) {}
 }
 
@@ -156,8 +156,9 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     /// Maps the whole file read-only, with its current length. The file must not be written while
     /// it is mapped.
     fn map(&self) -> io::Result<Map>;
-    /// Announces how the bytes `range` of the file will be read by [`read_at`](Self::read_at).
-    /// Advice never fails and never changes a byte; an implementation may ignore it.
+    /// Tells the system how the bytes `range` of the file will be read by
+    /// [`read_at`](Self::read_at). This never fails and never changes a byte; an implementation may
+    /// ignore it.
     fn advise(&self, _advice: Advice, _range: Range<u64>) {}
 }
 
@@ -170,8 +171,8 @@ pub trait FileLock: Send + Sync + fmt::Debug {
     }
 }
 
-/// Reads a whole small file. A file larger than `max` bytes is refused, because it cannot be the
-/// expected one.
+/// Reads a whole small file. Refuses a file larger than `max` bytes, because it cannot be the file
+/// that the caller expects.
 pub(crate) fn read_small(fs: &dyn Fs, path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = fs.open_read(path)?;
     let len = file.len()?;

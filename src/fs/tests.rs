@@ -1,5 +1,5 @@
-//! Tests that every `Fs` implementation keeps its guarantees as long as no call fails and no power
-//! cut happens.
+//! Tests that every `Fs` implementation keeps its guarantees when no call fails and no power cut
+//! happens.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -253,7 +253,7 @@ fn lengths_grow_and_are_cut() {
     });
 }
 
-/// Reading a file that another process truncated returns an error and never causes a signal.
+/// Reading a file that another process truncated must return an error, and must not raise a signal.
 #[test]
 fn trap_41_a_file_cut_under_its_reader_is_an_error() {
     for_all(|s| {
@@ -317,7 +317,7 @@ fn a_pinned_directory_is_followed_when_it_is_moved_and_its_lock_notices() {
         assert!(lock.is_current().unwrap());
         fs.rename(&dir, &moved).unwrap();
         assert!(!lock.is_current().unwrap());
-        // Another directory gets the old path, with a file of the same name.
+        // Create another directory at the old path, with a file of the same name.
         fs.create_dir_all(&dir).unwrap();
         fs.create(&dir.join("LOCK")).unwrap();
         assert!(!lock.is_current().unwrap());

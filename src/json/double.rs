@@ -1,9 +1,9 @@
-//! Doubles as text: read with JSON's number grammar, written as the Table service writes them.
+//! Parses Doubles by the grammar of JSON numbers, and writes them as the Table service does.
 //!
 //! Invariants
 //! * a written Double reads back as the same bits, except for a NaN's payload;
-//! * a finite Double is always written with a point or an exponent, so that it is not read as an
-//!   Int32.
+//! * a finite Double is always written with a decimal point or an exponent, so that it is not read
+//!   as an Int32.
 
 use crate::json::{self, NUMBER_BYTES};
 
@@ -53,14 +53,15 @@ pub(crate) fn number_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// The length of 15 digits and a point. Different decimals up to this length are different Doubles.
+/// The length of 15 digits and a decimal point. Different decimals of at most this length are
+/// different Doubles.
 const CERTAIN_LEN: usize = 16;
 
 /// One more than the largest number of 15 digits.
 const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
-/// For 0 to 999 thousandths: the point and three digits, and how many of these four bytes to write.
-/// Trailing zeros are left out, but at least one digit is written.
+/// For each number of thousandths from 0 to 999: a decimal point and three digits, and how many of
+/// these four bytes to write. Trailing zeros are left out, but at least one digit is written.
 static FRACTIONS: [([u8; 4], u8); 1000] = {
     let (mut fractions, mut of) = ([([b'.', b'0', b'0', b'0'], 2); 1000], 0);
     while of < 1000 {
@@ -78,15 +79,16 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// Whether `value`, which is at least 0.0001, may lie exactly halfway between two shortest
-/// decimals. A number halfway between them has at most 18 digits, and therefore at most 24 binary
-/// digits after the point.
+/// Whether `value`, which is at least 0.0001, may be exactly halfway between two of the shortest
+/// decimals that read back as `value`. Such a number has at most 18 digits, and therefore at most
+/// 24 binary digits after the point.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }
 
-/// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits
-/// that read back as the number, with an exponent from 1E+15 up and below 0.0001.
+/// Appends a Double, for example `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN` or
+/// `-Infinity`. Writes the fewest digits that read back as the number. The text has an exponent
+/// from 1E+15 up and below 0.0001.
 pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     let mut decimal = [0; NUMBER_BYTES];
     let len = put_decimal(&mut decimal, value);
@@ -102,8 +104,9 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     }
     let magnitude = value.abs();
     if (1e-4..1e15).contains(&magnitude) {
-        // In this range `serde_json` writes a point and no exponent. Of two equally close decimals
-        // it may choose a different one than Rust's formatting, so format such numbers with Rust.
+        // In this range `serde_json` writes a decimal point and no exponent. If two decimals are
+        // equally close to the number, `serde_json` may choose another one than Rust's formatting.
+        // So such numbers are formatted with Rust.
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -122,13 +125,14 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
 }
 
-/// Writes a number below 1E+12 with at most three decimal places, the usual case, or an integral
-/// number below 1E+15. Returns the number of bytes, or 0 for any other number. Different decimals
-/// of up to 15 digits are different Doubles, so no shorter text would read back as the number.
+/// Writes a number below 1E+12 with at most three decimal places, which is the usual case, or an
+/// integer below 1E+15. Returns the number of bytes, or 0 if the number is neither. Different
+/// decimals of up to 15 digits are different Doubles, so no shorter text would read back as the
+/// number.
 pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
-    // Division rounds like parsing, so a quotient equal to the number proves that the digits read
-    // back as the number.
+    // Division rounds like parsing. So if the quotient equals the number, the digits read back as
+    // the number.
     let (whole, thousandths) = if magnitude < 1e12 {
         let scaled = (magnitude * 1000.0 + 0.5) as i64;
         if scaled as f64 / 1000.0 != magnitude {

@@ -1,4 +1,5 @@
-//! Parses requests and builds responses of `rowstone exec`. Each is a JSON object on one line.
+//! Parses the requests of `rowstone exec`, and builds the responses. Each request and each response
+//! is a JSON object on one line.
 //!
 //! Invariants
 //! * a line is parsed completely before any of it takes effect, so malformed JSON has no effect;
@@ -25,8 +26,8 @@ use crate::table::{Operation, SlowQuery};
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
 /// The maximum number of names in a `select`.
 const SELECT_MAX: usize = 255;
-/// At most this many operations of a group are parsed. It is one more than a group may have, so
-/// that the excess operation causes an error.
+/// The maximum number of operations of a group that are parsed. It is one more than a group may
+/// have, so that the excess operation causes an error.
 const OPERATIONS_MAX: usize = 101;
 
 /// A parsed request.
@@ -128,8 +129,9 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
     })
 }
 
-/// Parses the position at which a query continues. It is a PartitionKey and, unless the partition
-/// is read from its start, a RowKey. A trailing U+0001 means the position right after the key.
+/// Parses the position at which a query continues. The position is a PartitionKey and, unless the
+/// partition is read from its start, a RowKey. A trailing U+0001 in a key means the position right
+/// after that key.
 fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
     let partition_key = fields.required("pk")?;
@@ -164,7 +166,7 @@ struct Fields<'a> {
     members: Members<'a>,
 }
 
-/// The maximum number of members of a request; no operation has as many.
+/// The maximum number of members of a request. No operation has this many members.
 const MEMBERS_MAX: usize = 16;
 
 impl<'a> Fields<'a> {
@@ -211,7 +213,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads the filter; an absent or blank one matches all entities.
+    /// Reads the filter. An absent or blank filter matches all entities.
     fn filter(&mut self) -> Result<Filter> {
         self.string("filter")?.unwrap_or_default().parse()
     }
@@ -323,7 +325,7 @@ impl Response {
         self
     }
 
-    /// Adds the ETags of a group; null for a delete.
+    /// Adds the ETags that the operations of a group returned; null for a delete.
     pub(crate) fn etags(mut self, etags: &[Option<ETag>]) -> Self {
         put_array(self.member("etags"), etags, |out, etag| match etag {
             Some(etag) => json::put_string(out, &etag.to_string()),
@@ -370,7 +372,7 @@ impl Response {
         self
     }
 
-    /// Adds counts by partition.
+    /// Adds the count of entities of each partition.
     pub(crate) fn counts(mut self, counts: &[(String, u64)]) -> Self {
         put_objects(self.member("counts"), counts, |object, (pk, count)| {
             object.text("pk", pk);
@@ -384,7 +386,7 @@ impl Response {
         self
     }
 
-    /// Adds aggregates by partition.
+    /// Adds the aggregate of each partition.
     pub(crate) fn aggregates(mut self, aggregates: &[(String, Aggregate)]) -> Self {
         put_objects(self.member("aggregates"), aggregates, |object, (pk, aggregate)| {
             object.text("pk", pk);
@@ -398,7 +400,7 @@ impl Response {
         self
     }
 
-    /// Adds counters, one member each.
+    /// Adds counters, one member for each counter.
     pub(crate) fn counters<'n>(mut self, fields: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
         for (name, value) in fields {
             self.member(name).extend_from_slice(value.to_string().as_bytes());
@@ -406,7 +408,7 @@ impl Response {
         self
     }
 
-    /// Builds the response with the counts and problems of a verification; it is not ok if there
+    /// Builds the response to a verification, with counts and problems. Its `ok` is false if there
     /// are problems.
     pub(crate) fn verified(report: &VerifyReport) -> Self {
         let VerifyReport { checked, torn, problems, .. } = report;

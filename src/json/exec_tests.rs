@@ -1,11 +1,11 @@
-//! Tests of requests (each form and each refusal) and of responses (each form).
+//! Tests of requests (every valid and every refused form) and of responses (every form).
 
 use super::*;
 use crate::model::Seq;
 
 const ETAG: &str = r#"W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\""#;
 
-/// Checks a request against `text`, its debug output.
+/// Parses the request in `line` and compares its debug output with `text`.
 #[track_caller]
 fn check(line: &str, text: &str) {
     let request = read_request(line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error:?}"));

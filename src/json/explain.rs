@@ -2,10 +2,9 @@
 //!
 //! Invariants
 //! * an object is flat except for the list of intervals, which is truncated;
-//! * an integer keeps all its digits; a Double that is not a JSON number is a string, as in
-//!   entities.
+//! * an integer keeps all its digits; NaN and infinite Doubles are strings, as in entities.
 //!
-//! `query` formats them as plain text, `cli` as tables.
+//! `query` formats explanations as plain text, `cli` as tables.
 
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the counts of an aggregate, by name.
+/// Returns the counts that an aggregate contains, by name.
 pub(crate) fn counts(aggregate: &Aggregate) -> [(&'static str, u64); 6] {
     [
         ("rows", aggregate.rows()),
@@ -87,7 +86,7 @@ pub(crate) fn counts(aggregate: &Aggregate) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// Returns the results of an aggregate, by name.
+/// Returns the numeric results of an aggregate, by name.
 pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>); 4] {
     [
         ("min", aggregate.min()),

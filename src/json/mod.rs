@@ -1,7 +1,7 @@
-//! Reads JSON with `serde_json`, one level at a time: names, and the unparsed text of their values.
+//! Reads JSON with `serde_json`, one level of nesting at a time. Values remain unparsed text.
 //!
 //! A number keeps its text, because its type depends on how it was written: `5` is an Int32, `5.0`
-//! and `5e0` are Doubles, and twenty digits are neither. A tree of values would lose this.
+//! and `5e0` are Doubles, and twenty digits are neither. A parsed tree would lose this.
 //!
 //! Invariants
 //! * every returned or skipped value is well-formed, whatever its depth;
@@ -96,7 +96,7 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
-/// Enough bytes for any integer, and for the decimals that `double::put_decimal` writes.
+/// The size of a buffer that holds any integer, and any decimal that `double::put_decimal` writes.
 pub(crate) const NUMBER_BYTES: usize = 24;
 
 /// Appends `value` in decimal.
@@ -172,7 +172,7 @@ pub(crate) fn put_object(out: &mut Vec<u8>, put: impl FnOnce(&mut Object<'_>)) {
     out.push(b'}');
 }
 
-/// Appends an array. `put` appends each of `items`.
+/// Appends an array. Calls `put` to append each of `items`.
 pub(crate) fn put_array<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
@@ -220,7 +220,7 @@ impl Object<'_> {
         });
     }
 
-    /// Writes a member's name; its value is to be appended to the returned buffer.
+    /// Writes a member's name. The caller appends the value to the returned buffer.
     pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         let out = self.next_member();
         put_string(out, name);
@@ -228,7 +228,7 @@ impl Object<'_> {
         out
     }
 
-    /// Writes the comma before a member other than the first; the member is to be appended to the
+    /// Writes a comma unless this is the first member. The caller appends the member to the
     /// returned buffer.
     pub(crate) fn next_member(&mut self) -> &mut Vec<u8> {
         if !std::mem::replace(&mut self.is_empty, false) {
@@ -290,7 +290,7 @@ impl<'de> Visitor<'de> for ArrayVisitor {
     }
 }
 
-/// A string, borrowed if it has no escapes; serde's own `Cow` always copies.
+/// A string, borrowed if it has no escapes; serde's implementation for `Cow` always copies.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {

@@ -5,7 +5,7 @@
 //! * a repeated member is refused, and a null is not a property;
 //! * an entity written with its types reads back with the same properties and types.
 //!
-//! `model` checks the limits on names, values and sizes; `exec` parses conditions.
+//! `model` checks the limits on names, values and sizes; `exec` parses ETags and other conditions.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,8 @@ use crate::model::{
 /// The maximum number of members of an object, including annotations and nulls. It is far above the
 /// maximum number of properties of an entity.
 const MEMBERS_MAX: usize = 4096;
-/// Up to this number of names, duplicates are found by comparing all pairs; larger sets are sorted.
+/// The maximum number of names among which duplicates are found by comparing all pairs. More names
+/// are sorted.
 const SMALL: usize = 24;
 /// The number of members, without annotations, that are read without an allocation; most entities
 /// have fewer.
@@ -70,7 +71,7 @@ impl Metadata {
 ///
 /// # Errors
 /// The service's codes: `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`,
-/// `TooManyProperties`, and `OutOfRangeInput` for a point in time out of range.
+/// `TooManyProperties`, and `OutOfRangeInput` for a date and time out of range.
 pub(crate) fn read_entity(text: &str) -> Result<Entity> {
     encode_entity(text, &mut EntityEncoder::default())
 }
@@ -83,8 +84,8 @@ pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<E
     members.entity(partition_key, row_key, encoder)
 }
 
-/// Appends `entity` as a JSON object. With `select`, only the selected members are written, absent
-/// ones as null.
+/// Appends `entity` as a JSON object. With `select`, only the selected members are written; a
+/// selected member that the entity lacks is null.
 pub(crate) fn put_entity(
     out: &mut Vec<u8>,
     entity: &Entity,
@@ -105,7 +106,7 @@ pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
 }
 
 impl<'a> Members<'a> {
-    /// Parses one JSON object. Other text after it is an error.
+    /// Parses one JSON object. Text after the object is an error, unless it is white space.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {
         let mut members = Members::default();
         let quick = scan::read_object(text, MEMBERS_MAX, |name, value| members.push(name, value));
@@ -154,8 +155,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Returns the text of a member as written in the JSON, without the quotes of a string.
-    /// Commands that build keys from templates use it.
+    /// Returns the text of a member as written in the JSON, without the quotes of a string. Used by
+    /// commands that build keys from templates.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         match self.find(name)? {
             Scalar::String(text) => Some(text),
@@ -298,15 +299,15 @@ fn not_a(name: &str, edm: &str) -> Error {
 }
 
 impl Metadata {
-    /// Puts `odata.etag`, if requested and known.
+    /// Writes `odata.etag`, if it is requested and the entity has an ETag.
     pub(crate) fn put_etag(self, object: &mut Object<'_>, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.etag) {
             put_etag(object.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
         }
     }
 
-    /// Puts keys, Timestamp and properties. With `select`, only the selected members are written,
-    /// absent ones as null.
+    /// Writes keys, Timestamp and properties. With `select`, only the selected members are written;
+    /// a selected member that the entity lacks is null.
     pub(crate) fn put_members(
         self,
         object: &mut Object<'_>,
@@ -354,7 +355,7 @@ impl Metadata {
 /// Appends the annotation of a property's type.
 pub(crate) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     json::put_string(out, name);
-    // The name's closing quote is replaced by the rest of the annotation's name.
+    // Replace the name's closing quote by the rest of the annotation's name.
     out.pop();
     for text in [TYPE_SUFFIX, "\":\"", edm.name(), "\""] {
         out.extend_from_slice(text.as_bytes());
@@ -374,8 +375,8 @@ pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"'\\\"\"");
 }
 
-/// True if a property can have this name. A selected name that no property can have is omitted from
-/// the result instead of written as null.
+/// True if a property can have this name. If a selected name fails this test, the result omits it
+/// instead of writing a null.
 pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }

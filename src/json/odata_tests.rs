@@ -1,4 +1,4 @@
-//! Tests of entities as JSON: every rule of inference, annotation and refusal.
+//! Tests of entities as JSON: the rules for inferred types, annotated types and refused input.
 
 use super::*;
 
@@ -7,7 +7,8 @@ fn keyed(members: &str) -> String {
     format!(r#"{{"PartitionKey":"p","RowKey":"r"{comma}{members}}}"#)
 }
 
-/// Reads `members`. Expects them to be written, with types and without keys, as `expected`.
+/// Reads an entity with `members` and the keys. Writing it, with types and without keys, must
+/// produce `expected`.
 #[track_caller]
 fn check(members: &str, expected: &str) {
     let text = keyed(members);

@@ -38,8 +38,8 @@ fn odd(word: u64) -> u64 {
 /// be marked too, and the other bits have no meaning.
 #[inline]
 pub(crate) fn odd_or_high(word: u64) -> u64 {
-    // Flipping bit 1 turns a quote into 0x20 and keeps bytes below 0x20 below it, so one comparison
-    // finds all of these bytes.
+    // Flipping bit 1 turns a quote into 0x20 and keeps bytes below 0x20 in that range, so one
+    // comparison finds quotes and low bytes.
     let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
     let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
     quote_or_low | backslash

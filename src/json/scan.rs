@@ -1,9 +1,9 @@
 //! A fast reader for flat JSON objects: one pass, which copies only strings with escapes.
 //!
 //! Invariants
-//! * it returns what `json` returns, or `None`, and the caller then uses `json`. It returns `None`
-//!   for nested values, for too many members and for malformed input;
-//! * every byte is examined a fixed number of times.
+//! * the result is the same as that of `json`, or `None`, for which the caller uses `json` instead.
+//!   It is `None` for nested values, for too many members and for malformed input;
+//! * every byte is examined a bounded number of times.
 //!
 //! `json` reports errors in the text; `odata` interprets the members.
 
@@ -14,7 +14,8 @@ use super::plain::plain_len;
 use crate::json::{self, Scalar};
 
 /// Passes the members of the object in `text` to `member`, in order, including repeated names.
-/// `None` means that `json` must read the object, and that the members passed so far are invalid.
+/// Returns `None` if `json` must read the object instead. The members passed so far are then
+/// invalid.
 pub(crate) fn read_object<'a>(
     text: &'a str,
     most: usize,
@@ -99,8 +100,8 @@ impl<'a> Scan<'a> {
             b't' => word(b"true", Scalar::Boolean(true))?,
             b'f' => word(b"false", Scalar::Boolean(false))?,
             _ => {
-                // An object or array does not start with a number, so it also ends here with
-                // `None`.
+                // An object or array does not start with a number either, so it also leads to
+                // `None` here.
                 let len = double::number_len(self.rest());
                 let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
                 (len, Scalar::Number(number?))
@@ -116,8 +117,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Reads `text` with `json`. Returns `None` if `json` refuses it, if it has more than `most`
-    /// members, or if a value is nested.
+    /// Reads `text` with `json`, for comparison. Returns `None` if `json` refuses it, if it has
+    /// more than `most` members, or if a value is nested.
     fn slowly(text: &str, most: usize) -> Option<Vec<(String, Scalar<'_>)>> {
         let members = json::read_object(text, most + 1).ok()?;
         if members.len() > most {

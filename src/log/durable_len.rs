@@ -1,5 +1,5 @@
-//! The minimum length that a record file must have, as stated by the manifest and by the file's
-//! records. Without it, a file whose end was cut off would look like a complete, shorter file.
+//! The minimum length that a record file must have, as stated by the manifest and by the file's own
+//! records. Without it, a file that lost its end would look like a complete, shorter file.
 
 use crate::error::Error;
 use crate::format::record::RecordKind;
@@ -13,11 +13,11 @@ use super::reader::{LogReader, RecordView};
 pub(crate) struct DurableLen(pub(crate) u64);
 
 impl DurableLen {
-    /// Updates the length, if the next record of the file states a new one.
+    /// Updates the length, if `record`, the next record of the file, states a new one.
     pub(crate) fn read(&mut self, record: &RecordView<'_>) {
         match record.kind {
-            // Nothing follows this record, and the space after it may be released, so the file may
-            // become shorter than stated.
+            // This is the last record. The space after it may be released, so the file may become
+            // shorter than stated.
             RecordKind::Close => self.0 = 0,
             RecordKind::DurableUpTo => {
                 let len = DurableUpTo::decode(record.payload).ok().and_then(|record| record.len);
@@ -27,8 +27,8 @@ impl DurableLen {
         }
     }
 
-    /// Returns a problem if the file that `reader` has read is shorter than this length, and also
-    /// ends before the accepted end, if there is one.
+    /// Returns a problem if the file that `reader` has read is too short: shorter than this length
+    /// and, if there is an accepted end, also shorter than that.
     pub(crate) fn problem(self, reader: &LogReader) -> Option<String> {
         let (found, stated) = (reader.file_len(), self.0);
         let is_short = found < stated.min(reader.accepted_end().unwrap_or(u64::MAX));

@@ -1,8 +1,8 @@
-//! Reads a record file up to the first bad record, the *stop*, and collects the durable offsets
-//! stated in headers after it.
+//! Reads a record file up to the first bad record, and collects the durable offsets that later
+//! headers state. The place where reading ends is called the *stop*.
 //!
 //! Invariants
-//! * at most one window of the file is in memory; only a single longer record enlarges it;
+//! * at most one window of the file is in memory; only a record longer than the window enlarges it;
 //! * no record after the stop is returned, even if it verifies.
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::format::record::{
 use crate::fs::{FileRead, Fs};
 use crate::model::Seq;
 
-/// The size of a read, in bytes. Only a longer record makes the window larger.
+/// The size of a read, in bytes. Only a longer record enlarges the window.
 const WINDOW_BYTES: usize = 256 << 10;
 /// The size of the first read, in bytes: the file's header and usually the first record.
 const FIRST_BYTES: u64 = 4 << 10;
@@ -33,7 +33,8 @@ const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 ///
 /// 1. Verify the file's header. A damaged header is corruption, because the header was durable
 ///    before the file was named.
-/// 2. Return records while header and payload verify. Stop at the first record that does not.
+/// 2. Return records while header and payload verify. Stop at the first record of which either is
+///    invalid.
 /// 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. If the
 ///    highest durable offset among them is beyond the stop, the bad record is damage; otherwise it
 ///    is a torn tail.
@@ -45,7 +46,7 @@ pub(crate) struct LogReader {
     file_len: u64,
     /// The offset of the next record.
     offset: u64,
-    /// Where the records end, as stated by the first record of the next log.
+    /// The offset at which the records end, as stated by the first record of the next log.
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
@@ -81,7 +82,7 @@ impl RecordView<'_> {
 pub(crate) enum StopReason {
     /// Reading reached the end given to [`LogReader::until`].
     Accepted,
-    /// The file ends after the last record.
+    /// The file ends after the last record that was read.
     EndOfFile,
     /// The next header is zeros: the space was allocated but not yet written.
     Zeros,
@@ -89,10 +90,10 @@ pub(crate) enum StopReason {
     Bad(DecodeError),
 }
 
-/// A summary of the bytes after the stop.
+/// A summary of the bytes between the stop and the end of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remainder {
-    /// The number of bytes up to the last one that is not zero.
+    /// The number of bytes up to the last byte that is not zero.
     pub(crate) bytes: u64,
     /// The number of verified headers.
     pub(crate) headers: u64,
@@ -101,7 +102,7 @@ pub(crate) struct Remainder {
 }
 
 impl Remainder {
-    /// All bytes are zeros.
+    /// Whether all bytes after the stop are zeros.
     pub(crate) fn is_zero(self) -> bool {
         self.bytes == 0
     }
@@ -171,8 +172,8 @@ impl LogReader {
     }
 
     /// Ends reading at `end`, where the records end according to the next log. If reading stops
-    /// before `end`, the caller reports damage if a durable offset is beyond the stop, otherwise a
-    /// torn tail.
+    /// before `end`, the caller reports damage if a durable offset is beyond the stop, and a torn
+    /// tail otherwise.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
@@ -206,7 +207,8 @@ impl LogReader {
         self.accepted_end
     }
 
-    /// Returns why reading stopped at [`position`](Self::position), or `None` before the stop.
+    /// Returns the reason why reading stopped at [`position`](Self::position), or `None` if it has
+    /// not stopped.
     pub(crate) fn stop(&self) -> Option<&StopReason> {
         self.stop.as_ref()
     }
@@ -219,10 +221,11 @@ impl LogReader {
         }
     }
 
-    /// Returns the next record, or `None` at and after the stop.
+    /// Returns the next record, or `None` if reading has stopped.
     ///
     /// # Errors
-    /// `Unsupported` for an unknown kind that must be understood, `Io`.
+    /// `Unsupported` for a record of an unknown kind that must be understood, `Io` if the file
+    /// cannot be read.
     pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>> {
         while self.stop.is_none() {
             let offset = self.offset;
@@ -258,8 +261,8 @@ impl LogReader {
     }
 
     /// Continues at the next valid record after the stop, ignoring an accepted end. Returns false
-    /// if none follows. Only for callers that interpret each record alone, because the skipped
-    /// bytes are unknown.
+    /// if no valid record follows. The skipped bytes may have contained records, so this is only
+    /// for callers that interpret each record independently.
     ///
     /// Requires: reading has stopped.
     ///
@@ -308,9 +311,9 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads the piece at `at`, of at most `most` bytes. Returns the end of its last byte that is
-    /// not zero (`None` if all are zeros), the offsets of possible headers, and the start of the
-    /// next piece.
+    /// Loads the piece of the file at `at`, of at most `most` bytes. Returns the end of the last
+    /// byte that is not zero (`None` if all are zeros), the offsets of possible headers, and the
+    /// start of the next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(Option<u64>, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);
@@ -375,8 +378,8 @@ impl LogReader {
         }
     }
 
-    /// Returns `len` bytes at `offset`, which must be inside the file. A read, if one is needed,
-    /// loads at least `window` bytes.
+    /// Returns `len` bytes at `offset`, which must be inside the file. If they are not in memory,
+    /// reads at least `window` bytes.
     fn load(&mut self, offset: u64, len: usize, window: usize) -> Result<&[u8]> {
         debug_assert!(offset + len as u64 <= self.file_len, "only bytes of the file are loaded");
         let inside = offset.checked_sub(self.window_start).map(usize_of);
@@ -405,16 +408,16 @@ impl LogReader {
     }
 }
 
-/// Fills `buffer` from a range that was inside the file when the file was opened. If the file has
-/// become shorter, because another process closed the database and released preallocated space, the
-/// missing bytes are zeros.
+/// Fills `buffer` from a range that was inside the file when the file was opened. The file may have
+/// become shorter, because another process closed the database and released preallocated space.
+/// Then the missing bytes are zeros.
 fn read_with_room(file: &dyn FileRead, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     match file.read_at(offset, buffer) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let left = usize_of(file.len()?.saturating_sub(offset)).min(buffer.len());
             let (there, gone) = buffer.split_at_mut(left);
             gone.fill(0);
-            // A read of zero bytes beyond the end would fail.
+            // A read beyond the end would fail, even one of zero bytes.
             if there.is_empty() { Ok(()) } else { file.read_at(offset, there) }
         }
         result => result,
@@ -432,8 +435,8 @@ fn is_zero(bytes: &[u8]) -> bool {
         && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Converts an offset in a window. A value above `usize::MAX` becomes `usize::MAX`, which is beyond
-/// every window.
+/// Converts an offset in a window to `usize`. A value that does not fit becomes `usize::MAX`, which
+/// is beyond every window.
 fn usize_of(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

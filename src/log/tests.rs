@@ -1,5 +1,5 @@
-//! Record files on a file system that can be damaged: reading returns a prefix or reports
-//! corruption, nothing else.
+//! Tests of record files on a file system that can be damaged: reading must return a prefix of the
+//! records, or report corruption.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log written in rounds, that is, in groups of records. Each round is synced, and the headers of
+/// Writes a log in rounds, that is, in groups of records. Each round is synced, and the headers of
 /// the next round state that it is durable.
 struct Writer {
     file: LogFile,
@@ -100,7 +100,7 @@ fn a_reader_finds_zeros_while_allocated_space_is_released() {
     }
     assert_eq!(count, 120);
     assert!(reader.rest().unwrap().is_zero());
-    // Trimming to a length beyond the end does not extend the file.
+    // Trimming to a length beyond the end must not extend the file.
     writer.file.trim(writer.end + 1);
     assert_eq!(fs.len(path()).unwrap(), writer.end);
 }
@@ -246,8 +246,8 @@ fn headers_that_straddle_two_windows_are_found() {
         let fs = MemFs::new();
         let mut writer = Writer::create(&fs);
         writer.round(buffer(1..2, 0));
-        // The size of this record puts the next record's header near the end of the first window
-        // after the stop.
+        // The size of this record puts the next record's header near the end of the first piece
+        // that is scanned after the stop.
         writer.round(buffer(2..3, (256 << 10) - 48 - 48 - 8 * shift));
         writer.round(buffer(3..4, 0));
         fs.flip(path(), LogFile::START + 8, 1).unwrap();
@@ -255,7 +255,8 @@ fn headers_that_straddle_two_windows_are_found() {
         assert!(reader.next().unwrap().is_none());
         let rest = reader.rest().unwrap();
         let durable_up_to = Position { file: HEADER.number, offset: writer.end - 48 };
-        // The damaged header is not counted, and each of the two other headers is counted once.
+        // The damaged header must not be counted, and each of the two valid headers must be counted
+        // once.
         assert_eq!((rest.headers, rest.durable_up_to), (2, Some(durable_up_to)), "shift {shift}");
     }
 }
@@ -268,7 +269,8 @@ fn a_log_is_read_to_its_recorded_end_and_an_earlier_stop_is_reported() {
     let mut reader = open(&fs).unwrap().until(second_round);
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2]);
     assert_eq!(*reader.stop().unwrap(), StopReason::Accepted);
-    // An end before the first record, inside a record, after all records, and beyond any file.
+    // Wrong ends: before the first record, inside a record, after all records, and beyond any file.
+    // Reading must not accept any of them.
     for wrong in [0, LogFile::START + 8, second_round - 8, end + 8, u64::MAX] {
         let mut reader = open(&fs).unwrap().until(wrong);
         assert!(seqs(&mut reader).unwrap().len() < 7);

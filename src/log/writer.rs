@@ -1,11 +1,10 @@
-//! A record file open for writing.
+//! Writes a record file, and syncs, preallocates and trims it.
 //!
 //! Invariants
-//! * the header is durable before [`LogFile::create`] returns, but the name only after the caller
-//!   has synced the directory;
-//! * after the first failed write or sync, every further one returns `Poisoned`;
-//! * if the disk is full when space is allocated, before any record is written, later writes are
-//!   still possible.
+//! * the header is durable before [`LogFile::create`] returns, but the name is durable only after
+//!   the caller has synced the directory;
+//! * after the first failed write or sync, every later write or sync returns `Poisoned`;
+//! * a full disk during an allocation, before any record is written, does not prevent later writes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,17 +15,17 @@ use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind, RECORD_ALIGN};
 use crate::fs::{FileWrite, Fs};
 use crate::sync::OnceLock;
 
-/// The bytes copied at a time by [`LogFile::write_again`].
+/// The number of bytes that [`LogFile::write_again`] copies at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// A record file open for writing. Its owner chooses the offsets of records.
+/// A record file open for writing. The caller chooses the offsets of records.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     path: PathBuf,
     header: LogHeader,
     /// The file, or the error that every write returns.
     file: Result<Box<dyn FileWrite>>,
-    /// The first failure; every later write returns it as `Poisoned`.
+    /// The first failure; every later write returns `Poisoned` with this cause.
     failure: OnceLock<Error>,
 }
 
@@ -52,8 +51,8 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Opens a file whose records were read and accepted up to an end. The caller syncs the file
-    /// and appends after that end.
+    /// Opens a file whose records were already read and accepted up to some end. The caller syncs
+    /// the file and appends records after that end.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
         let file = fs.open_write(path).doing("open", path)?;
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
@@ -72,13 +71,13 @@ impl LogFile {
     /// Reserves zero-filled space up to `len` bytes.
     ///
     /// # Errors
-    /// `StorageFull` leaves the file usable; any other failure ends writing.
+    /// After `StorageFull` the file is still usable; after any other failure all writes fail.
     pub(crate) fn allocate(&self, len: u64) -> Result<()> {
         self.allocated(|file| file.allocate(len))
     }
 
-    /// Reserves space before any record needs it. A limit on disk use refuses this earlier than
-    /// [`LogFile::allocate`].
+    /// Reserves space before any record needs it. If there is a limit on disk use, this is refused
+    /// before [`LogFile::allocate`] would be.
     ///
     /// # Errors
     /// As for [`LogFile::allocate`].
@@ -87,7 +86,7 @@ impl LogFile {
     }
 
     /// Releases the space allocated beyond `len`, which must be at or after the end of the last
-    /// valid record. A failure only wastes space.
+    /// valid record. A failure is ignored, because it only wastes space.
     pub(crate) fn trim(&self, len: u64) {
         debug_assert!(len >= Self::START, "the header stays");
         if let Ok(file) = self.usable()
@@ -97,7 +96,7 @@ impl LogFile {
         }
     }
 
-    /// Writes sealed records at `offset`. A failure ends writing.
+    /// Writes sealed records at `offset`. After a failure, all later writes fail.
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         debug_assert!(offset >= Self::START, "records stand behind the header");
         debug_assert!(
@@ -109,8 +108,8 @@ impl LogFile {
             .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
-    /// Makes all written bytes durable. A failure ends writing, because the system may have dropped
-    /// any of the unsynced bytes.
+    /// Makes all written bytes durable. After a failure, all later writes fail, because the system
+    /// may have dropped any of the unsynced bytes.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = self.usable()?.sync();
         synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
@@ -133,7 +132,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Returns the error that ended writing, or why this log refuses writes.
+    /// Returns the error because of which writes fail: the first failure, or the reason why this
+    /// log refuses all writes.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get().or(self.file.as_ref().err())
     }

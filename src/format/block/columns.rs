@@ -1,6 +1,6 @@
-//! Rearranges a block of rows into columns, which compress better. The lengths, Seqs and keys of
-//! all entries are columns. For rows of the same shape, the first bytes of all rows are a column,
-//! then the second bytes, and so on. FORMAT.md §block.
+//! Splits a block of rows into columns, which compress better, and joins the columns again. The
+//! lengths, Seqs and keys of all entries are columns. For rows of the same shape, the first bytes
+//! of all rows are a column, then the second bytes, and so on. FORMAT.md §block.
 //!
 //! Invariants
 //! * joining the columns of a block reproduces its bytes;
@@ -11,17 +11,17 @@
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
 
-/// The maximum number of bytes by which columns exceed the block: one more byte for each suffix
-/// length, three for each head (see [`HEADS`]), and one for the number of heads.
+/// The maximum number of bytes by which the columns are longer than the block: one byte for each
+/// suffix length, three for each head (see [`HEADS`]), and one for the number of heads.
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
-/// The number of different heads whose rows may be stored by columns. A head is the first byte of a
-/// row: the number of the row's shape plus one, or 0 if the row contains its own shape.
+/// Rows with one of this many different heads may be stored in columns. A head is the first byte of
+/// a row: the number of the row's shape plus one, or 0 if the row contains its own shape.
 const HEADS: usize = 0x80;
 
-/// Appends the columns of the block `raw`. `places` states, for each shape number, how many bytes a
-/// row of that shape has before its texts.
+/// Appends the columns of the block `raw`. `places[n]` is the number of bytes before the texts in a
+/// row with shape number `n`.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
     let layout = block.layout;
@@ -58,8 +58,8 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Returns for each head the number of leading bytes of its rows that are stored by columns. It is
-/// 0 for a head that `places` does not cover; then only the head itself is in a column.
+/// Returns, for each head, how many bytes at the start of its rows are stored in columns. Returns 0
+/// for a head that `places` does not cover: of its rows, only the head itself is in a column.
 fn row_widths(rows: &[&[u8]], places: &[u16]) -> [u16; HEADS] {
     let mut widths = [0; HEADS];
     for row in rows {
@@ -104,7 +104,7 @@ fn transpose(bytes: &mut [u8], width: usize) {
 }
 
 /// Appends the heads of all rows. Then appends, for each head, the columns of the rows with this
-/// head, and last the rest of each row, which is not in columns.
+/// head. Last, appends the bytes of each row that are not in columns.
 fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     out.extend(rows.iter().filter_map(|row| row.first()));
     for (head, width) in (0u8..).zip(widths).filter(|(_, width)| **width > 1) {
@@ -143,7 +143,7 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
     let seqs = cursor.take(count * layout.seq_width)?;
     let rows = take_numbers(&mut cursor, count, layout.offset_width())?;
     let len_of = |len: usize| if layout.even_len().is_some() { 0 } else { varint_len(len as u64) };
-    // Hostile lengths may have a sum that exceeds a 32-bit `usize`.
+    // The sum of hostile lengths may exceed a 32-bit `usize`.
     let heads: u64 = suffixes.iter().map(|len| (len_of(*len) + len) as u64).sum();
     let each = layout.offset_width() + usize::from(!layout.is_puts) + layout.seq_width;
     let rows_len: u64 = rows.iter().map(|len| *len as u64).sum();
@@ -269,7 +269,7 @@ fn join_rows(
     Ok(())
 }
 
-/// Writes each byte of `bytes` to the offset in `out` that `places` returns for it.
+/// Writes each byte of `bytes` to the offset in `out` that `places` yields for it.
 fn spread(bytes: &[u8], places: impl Iterator<Item = usize>, out: &mut [u8]) {
     for (byte, at) in bytes.iter().zip(places) {
         if let Some(place) = out.get_mut(at) {

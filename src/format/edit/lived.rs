@@ -1,9 +1,10 @@
 //! Lived time, the clock by which rows expire. It advances with the wall clock, but does not follow
-//! its jumps of more than a day. It records when the wall clock was wrong. FORMAT.md §edit.
+//! jumps of the wall clock of more than a day. It also records when the wall clock was wrong.
+//! FORMAT.md §edit.
 //!
 //! Invariants
 //! * there are at most [`ERAS_MAX`] eras, [`MARKS_MAX`] marks and [`MARKS_MAX`] doubts; marks and
-//!   doubts ascend in both members;
+//!   doubts ascend by `lived` and by `seq`;
 //! * a clock that was never wrong is encoded as one number.
 //!
 //! `lsm::background::ttl` advances the clock.
@@ -14,7 +15,7 @@ use crate::model::Seq;
 
 /// The maximum number of eras (periods in which the wall clock did not jump) that are remembered.
 pub(crate) const ERAS_MAX: usize = 8;
-/// The maximum number of marks. If the distance between marks is one sixteenth of their age, this
+/// The maximum number of marks. Marks may be as far apart as one sixteenth of their age, so this
 /// suffices for a TTL of a year together with a TTL of a minute.
 pub(crate) const MARKS_MAX: usize = 256;
 
@@ -26,15 +27,15 @@ pub(crate) struct LivedTime {
     /// Eras, the most recently used first. Empty if the wall clock always agreed with this clock.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// Each doubt states: a commit that existed at time `lived` and has a Seq above `seq` may have
-    /// been made only then, although its Seq looks older.
+    /// A doubt means: a commit that existed at time `lived` and has a Seq above `seq` may have been
+    /// made as late as `lived`, although its Seq looks older.
     pub(crate) doubts: Vec<Mark>,
-    /// If set, it is unknown whether the wall clock is right since this commit.
+    /// If set, it is unknown whether the wall clock has been right since the commit with this Seq.
     pub(crate) unsure: Option<Seq>,
 }
 
-/// What the wall clock and the lived clock showed at one moment. Both advance together as long as
-/// the wall clock does not jump.
+/// A pair of readings of the wall clock and the lived clock, taken at the same moment. Both advance
+/// together as long as the wall clock does not jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Era {
     pub(crate) wall: u64,
@@ -43,8 +44,9 @@ pub(crate) struct Era {
     pub(crate) is_known: bool,
 }
 
-/// States that every commit up to `seq` existed at time `lived`. Marks are needed where Seqs, which
-/// are derived from the wall clock, are ahead of the expiry clock because the wall clock was ahead.
+/// States that every commit up to `seq` existed at time `lived`. Seqs are derived from the wall
+/// clock. Marks are needed for Seqs that were made while the wall clock was ahead of the expiry
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,
@@ -59,14 +61,14 @@ impl From<u64> for LivedTime {
 }
 
 impl LivedTime {
-    /// Whether more than `now` must be encoded.
+    /// Whether the wall clock was ever wrong, so that more than `now` must be encoded.
     pub(crate) fn was_wrong(&self) -> bool {
         let is_plain = self.eras.is_empty() && self.marks.is_empty() && self.doubts.is_empty();
         !is_plain || self.unsure.is_some()
     }
 }
 
-/// Encodes all members except `now`, which has a field of its own.
+/// Encodes all members except `now`, which is encoded as a separate field.
 impl Content for LivedTime {
     fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.eras.len() as u64);

@@ -110,8 +110,8 @@ fn example_edit() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
 }
 
-/// Returns an edit that adds a reference of a range that was split off. It refers to a file of the
-/// old range, and uses about half of the file's bytes.
+/// Returns an edit that adds a file to a new range, which was split off an older range. The file
+/// also belongs to the older range, and about half of its bytes are in the new range.
 fn half() -> VersionEdit {
     VersionEdit {
         add_references: vec![ReferenceMeta {
@@ -357,7 +357,7 @@ fn a_malformed_wear_account_is_kept_but_not_used() {
     let edit = VersionEdit { account: Some(account), ..flush() };
     let sound = encoded(&edit);
     let mut malformed = encoded(&flush());
-    // The account has one more figure than this version knows.
+    // The encoded account has one figure more than this version knows.
     let mut content = Vec::new();
     account.encode(&mut content);
     content.push(7);

@@ -11,11 +11,11 @@ use crate::codec::{Cursor, DecodeError};
 use crate::format::field::Content;
 use crate::format::record::Position;
 
-/// The smallest page size that is counted is 2 to the power of this: 512 bytes.
+/// The binary logarithm of the smallest page size that is counted, 512 bytes.
 const PAGE_BITS_MIN: u32 = 9;
-/// The greatest page size that is counted is 2 to the power of this: 1 MiB.
+/// The binary logarithm of the greatest page size that is counted, 1 MiB.
 const PAGE_BITS_MAX: u32 = 20;
-/// The number of page sizes: all powers of two from the smallest to the greatest.
+/// The number of page sizes: one for each power of two from the smallest to the greatest.
 const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 
 /// Bytes handed to the file system, and syncs, since the database was created, by cause.
@@ -47,8 +47,8 @@ const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 #[non_exhaustive]
 pub struct Wear {
     /// Bytes that the user asked to write: the keys and encoded rows of each commit, and the key of
-    /// each delete, plus a few bytes of the catalog. Rows added as files (imported ranges, restored
-    /// tables) are in `import_bytes` instead.
+    /// each delete, plus a few bytes of the catalog. Rows that are added as files (imported ranges,
+    /// restored tables) count as `import_bytes` instead.
     pub user_bytes: u64,
     /// Bytes written to logs.
     pub log_bytes: u64,
@@ -56,8 +56,8 @@ pub struct Wear {
     pub flush_bytes: u64,
     /// Bytes of table files written by compactions.
     pub compaction_bytes: u64,
-    /// Bytes of table files added in other ways: imported, restored into the open database, or
-    /// healed.
+    /// Bytes of table files that were imported, restored into the open database, or healed
+    /// (replaced by an intact copy).
     pub import_bytes: u64,
     /// Bytes written to the manifest, and to CURRENT, which names it.
     pub manifest_bytes: u64,
@@ -84,9 +84,9 @@ pub struct Wear {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) wear: Wear,
-    /// The position in the logs up to which their bytes are included in `log_bytes`.
+    /// The position in the logs up to which written bytes are included in `wear.log_bytes`.
     pub(crate) log_end: Position,
-    /// The position in the logs up to which their commits are included in `user_bytes`.
+    /// The position in the logs up to which commits are included in `wear.user_bytes`.
     pub(crate) user_end: Position,
 }
 
@@ -162,7 +162,7 @@ impl Wear {
         self.count_pages(&(0..1));
     }
 
-    /// Counts a manifest record, which has a write and a sync of its own.
+    /// Counts a manifest record, which is written and synced separately.
     pub(crate) fn count_edit(&mut self, record: &Range<u64>) {
         self.manifest_bytes = self.manifest_bytes.saturating_add(record.end - record.start);
         self.manifest_syncs = self.manifest_syncs.saturating_add(1);
@@ -170,8 +170,8 @@ impl Wear {
         self.count_pages(record);
     }
 
-    /// Counts records at the end of a log, which the stored account does not include, as one write
-    /// and one sync.
+    /// Counts records at the end of a log as one write and one sync. Recovery calls this for
+    /// records that the stored account does not include.
     pub(crate) fn count_found(&mut self, records: &Range<u64>) {
         if !records.is_empty() {
             self.log_bytes = self.log_bytes.saturating_add(records.end - records.start);
@@ -251,7 +251,7 @@ mod tests {
         check(100..200, 512, 512);
         check(0..1 << 20, 512, 1 << 20);
         check(0..1, 1 << 20, 1 << 20);
-        // Other sizes are clamped, and rounded up to a size that is counted.
+        // Other page sizes are clamped and rounded up.
         check(0..1, 0, 512);
         check(0..1, 3000, 4096);
         check(0..1, u64::MAX, 1 << 20);

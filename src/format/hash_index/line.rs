@@ -34,7 +34,7 @@ pub(crate) struct HashLine<'a> {
     pub(super) form: Form,
 }
 
-/// The maximum number of location bits, which leaves a tag of 10 bits.
+/// The maximum number of location bits in the second form. It leaves 10 bits for the tag.
 const LOCATION_BITS_MAX: u8 = 22;
 
 /// The number of entries of a line in the first form.
@@ -43,8 +43,8 @@ const FIRST_COUNT_AT: usize = 2 * FIRST_ENTRIES;
 const FIRST_MARKS_AT: usize = FIRST_COUNT_AT + 2;
 const FIRST_LOCATIONS_AT: usize = FIRST_COUNT_AT + 4;
 
-/// The offset of the word after the entries of the second and third form. Its low bits are the
-/// count, the bits above are marks.
+/// The offset of the word that follows the entries in the second and the third form. Its low bits
+/// are the count, and its high bits are the marks.
 const END_AT: usize = LINE_BYTES - 4;
 const COUNT_BITS: u32 = 5;
 const CLASSES: u32 = 32 - COUNT_BITS;
@@ -66,8 +66,8 @@ impl Form {
         }
     }
 
-    /// Returns the target fill as (entries, lines). The table shows which share of look-ups
-    /// continues to a second line:
+    /// Returns the target fill as (entries, lines). The fraction of look-ups that continue to a
+    /// second line is:
     ///
     /// | entries per line | key absent | key present |
     /// | --- | --- | --- |
@@ -75,7 +75,7 @@ impl Form {
     /// | 12.75 of 15 | 1 in 8 | 1 in 9 |
     /// | 26.5 of 30 | 1 in 10 | 1 in 16 |
     ///
-    /// A fill that is 5 % higher doubles these shares.
+    /// A fill that is 5 % higher doubles these fractions.
     pub(super) fn fill(self) -> (usize, usize) {
         match self {
             Form::First => (15, 2),
@@ -159,7 +159,7 @@ impl HashLine<'_> {
         }
     }
 
-    /// Checks what look-ups do not check: the count, marks and unused bytes.
+    /// Checks the parts of the line that look-ups do not check: the count, marks and unused bytes.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (count, entries) = (self.count(), self.form.entries());
         let marked = match self.form {

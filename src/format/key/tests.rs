@@ -79,7 +79,8 @@ fn keys_of_tables_do_not_run_together() {
     assert!(user_key(TableId(u32::MAX), "\u{ffff}", "") < table_end(TableId(u32::MAX)));
 }
 
-/// Returns texts of filter literals, which may contain characters that keys must not have.
+/// Returns texts as they may occur in filter literals, including characters that keys must not
+/// contain.
 fn literals() -> Vec<String> {
     let mut all: Vec<String> = TEXTS.iter().map(|text| (*text).to_owned()).collect();
     for text in ["", "a", "\u{e000}"] {

@@ -1,4 +1,4 @@
-//! Tests that sealed records are read back, and that all other bytes are refused.
+//! Tests that sealed records can be read back, and that all other bytes are refused.
 
 use super::*;
 use crate::rng::Rng;

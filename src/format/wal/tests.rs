@@ -1,4 +1,4 @@
-//! WAL payloads: round trips, newer formats, and hostile input.
+//! Tests of WAL payloads: round trips, newer formats, and hostile input.
 
 use super::*;
 use crate::format::field::put_field;

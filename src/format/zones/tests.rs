@@ -1,5 +1,5 @@
 //! Tests that valid sets of zones can be read, that truncated and hostile sets are refused, and
-//! that order keys sort like values.
+//! that order keys sort like the values.
 
 use super::*;
 use crate::rng::Rng;

@@ -1,6 +1,6 @@
-//! A view of the operating system's file system that keeps one directory open. Names in that
-//! directory are resolved from its descriptor, not from its path. If the directory is moved or
-//! replaced, operations therefore still reach the opened directory, and never a different one at
+//! A file system that keeps one directory open, on top of the operating system's. It resolves names
+//! in that directory from the directory's descriptor, not from its path. If the directory is moved
+//! or replaced, operations therefore still reach the opened directory, and never a different one at
 //! the same path.
 //!
 //! `handles` implements open files. [`FileLock::is_current`] checks whether the path still leads to
@@ -39,8 +39,9 @@ impl DirFs {
         Ok(Self { dir: dir.to_owned(), file, outside })
     }
 
-    /// Returns a directory descriptor and the path to resolve from it: the name alone for a file in
-    /// the kept directory, otherwise the whole path from the current directory.
+    /// Returns a directory descriptor and a path relative to it. For a file in the kept directory,
+    /// these are its descriptor and the file's name; otherwise the current directory and the whole
+    /// path.
     fn resolve<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent == self.dir => {

@@ -20,8 +20,8 @@ use crate::fs::{Advice, FileLock, FileRead, FileWrite, Map, Pages};
 use crate::sync::{AtomicBool, Ordering};
 
 /// A file being written. POSIX requires fdatasync to make a length durable if writes increased it.
-/// Systems differ for a length that was set without writing. So the next sync after setting a
-/// length is an fsync.
+/// On some systems fdatasync does not do this for a length that was set without writing. So the
+/// next sync after setting a length is an fsync.
 #[derive(Debug)]
 pub(super) struct DiskWrite {
     file: File,
@@ -33,11 +33,11 @@ pub(super) struct DiskRead {
     pub(super) file: File,
 }
 
-/// Keeps the memory map alive while its bytes are in use.
+/// Keeps the memory map alive as long as its bytes are in use.
 struct Mapped(Arc<memmap2::Mmap>);
 
-/// How often to try to take a lock that only readers hold, about two seconds in total. A reader
-/// holds it for a moment, while it checks whether a writer does (`is_held`).
+/// How often a writer tries to take the lock while only readers hold it, for about two seconds in
+/// total. A reader holds the lock only while it checks whether a writer holds it (`is_held`).
 const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -137,19 +137,19 @@ impl DiskLock {
             if locked(|| file.try_lock())? {
                 return Ok(Self { file, path: std::path::absolute(path)? });
             }
-            // Only a writer's lock prevents a shared one.
+            // A shared lock is refused only while a writer holds the lock.
             if !locked(|| file.try_lock_shared())? {
                 break;
             }
             retry(|| file.unlock())?;
-            // Whether the thread wakes early does not matter.
+            // An early wake-up does no harm.
             std::thread::park_timeout(PAUSE);
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Whether another handle holds the lock of `file`; false if there is no such file. To find
-    /// out, the function takes a shared lock and releases it on return.
+    /// Whether another handle holds the lock of `file`; false if there is no such file. The test
+    /// takes a shared lock, which is released on return.
     pub(super) fn is_held(file: io::Result<File>) -> io::Result<bool> {
         match file {
             Ok(file) => Ok(!locked(|| file.try_lock_shared())?),

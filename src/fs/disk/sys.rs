@@ -39,8 +39,9 @@ pub(super) fn write_at(mut file: &File, offset: u64, bytes: &[u8]) -> io::Result
     file.write(bytes)
 }
 
-/// Reserves space, or only grows the file if the file system cannot reserve. If space is short, the
-/// file may stay longer than before: truncating it could discard a concurrent write.
+/// Reserves space, or only grows the file if the file system cannot reserve space. On failure the
+/// file may be longer than before, and is not truncated: truncating it could discard a concurrent
+/// write.
 pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
     reserve(file, len)?;
     if retry(|| file.metadata())?.len() < len {
@@ -71,8 +72,8 @@ fn reserve(_file: &File, _len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a regular file. The open is non-blocking, because opening a FIFO would otherwise wait for
-/// its other end.
+/// Opens a regular file. The open is non-blocking, because a blocking open of a FIFO waits until
+/// another process opens it.
 pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     let options = {
@@ -148,7 +149,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Asks Linux to start writing the dirty pages back; this is only a hint.
+/// Asks Linux to start writing the dirty pages of the range to the disk; this is only a hint.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     if let Some(len) = std::num::NonZeroU64::new(len) {
@@ -165,7 +166,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
     use rustix::fs::{Advice as Known, fadvise};
     let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
     let _ = match advice {
-        // This advice applies to the whole file, whatever `range` is.
+        // The system applies this advice to the whole file, whatever the range is.
         Advice::Random => fadvise(file, 0, None, Known::Random),
         // The system would extend advice of length 0 to the end of the file.
         Advice::WillNeed if len.is_none() => return,
@@ -176,7 +177,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn advise_file(_file: &File, _advice: Advice, _range: Range<u64>) {}
 
-/// Advises the system how the map will be read; a refused hint has no effect.
+/// Advises the system how a range of the map will be read; this is only a hint.
 #[cfg(unix)]
 pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
     let advice = match advice {

@@ -74,8 +74,8 @@ fn syncs_are_carried_out_if_their_guard_permits() {
     }
 }
 
-/// Injects a fault into operation 0, 1, 2 and so on, until the run has no such operation. The
-/// engine's tests use the same loop.
+/// Makes operation 0, 1, 2 and so on fail, one in each run, until a run has fewer operations. The
+/// engine's tests use the same kind of loop.
 #[test]
 fn the_nth_operation_fails_and_no_other() {
     for kind in [FaultKind::Eio, FaultKind::Enospc, FaultKind::ShortWrite] {
@@ -157,7 +157,7 @@ fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
         let read = fs.open_read(path(name)).unwrap().read_at(at, &mut buffer);
         read.map(|()| buffer).ok()
     };
-    // Of all reads of the file `bad`, exactly the reads that include a byte of the range fail.
+    // A read of the file `bad` must fail if it includes a byte of the range, and succeed otherwise.
     for at in 0..30 {
         for len in 0..=30 - at {
             let touches = at < 20 && at + len > 10 && len > 0;
@@ -168,7 +168,7 @@ fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
     assert_eq!(read("good", 0, 30), Some(bytes.clone()));
     assert!(fs.open_read(path("bad")).unwrap().map().is_err());
     assert!(fs.open_read(path("good")).unwrap().map().is_ok());
-    // Only reads and maps fail: the file can be written, even in that range.
+    // Only reads and maps fail: writing must succeed, even in the range.
     let file = fs.open_write(path("bad")).unwrap();
     file.write_at(10, b"mended").and_then(|()| file.sync()).unwrap();
     assert_eq!(file.len().unwrap(), 30);

@@ -1,13 +1,13 @@
-//! Computes the state of a simulated file system after a power cut. A seed makes the choices.
+//! Computes the state of a simulated file system after a power cut. A seed determines all choices.
 //!
 //! 1. Every name with unsynced changes gets one of the states that it had since its directory was
 //!    synced. The old name of a rename disappears only if the new name survives, so that no rename
 //!    loses a file.
-//! 2. Files and directories that no surviving name leads to are lost, even if they were synced.
+//! 2. Files and directories are lost if no surviving name leads to them, even if they were synced.
 //! 3. Every unsynced sector gets one of the versions that it had since its file was synced. The
-//!    file gets one of the lengths that it had since then, or a length in between.
+//!    file gets one of the lengths that it had since that sync, or a length in between.
 //!
-//! A [`Survival`] is the rule by which unsynced changes survive.
+//! A [`Survival`] is a rule that selects the surviving changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::tree::{Change, Dir, Node, NodeId, ROOT, Tree};
 use crate::rng::Rng;
 
 type NameRef<'a> = (NodeId, &'a str);
-/// For each name with unsynced changes, the number of surviving changes, oldest first.
+/// For each name with unsynced changes, how many of them survive. Older changes survive first.
 type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
 
 /// Returns the tree after a power cut.
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
     let mut rng = Rng::from_seed(seed);
     let names = Survival::draw(&mut rng);
-    // In half of the images one rule applies to all files. In the other half a rule is drawn for
-    // each file.
+    // In half of the images the same rule applies to all files. In the other half, each file draws
+    // its own rule.
     let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
     let mut kept = draw_names(tree, names, &mut rng);
     keep_renamed(tree, &mut kept);
@@ -96,7 +96,7 @@ fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
     }
 }
 
-/// Whether `change` removed the old name in a rename that lost its new name.
+/// Whether `change` removes the old name in a rename whose new name is lost.
 fn is_lost(tree: &Tree, kept: &Kept<'_>, change: &Change) -> bool {
     let Some((id, name)) = &change.moved_to else { return false };
     let Some(Node::Dir(dir)) = tree.nodes.get(id) else { return false };

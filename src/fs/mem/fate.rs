@@ -1,19 +1,20 @@
-//! Chooses the unsynced writes that survive a simulated power cut.
+//! Chooses which unsynced changes survive a simulated power cut.
 
 use crate::rng::Rng;
 
 /// The unit that a disk writes atomically, in bytes.
 pub(super) const SECTOR: usize = 512;
 
-/// The rule that selects the unsynced changes that survive. The changes are those of a file's
-/// sectors or of a directory's names.
+/// A rule that selects the changes that survive, among the unsynced changes of a file's sectors or
+/// of a directory's names.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Survival {
     Nothing,
     Everything,
     /// The changes before a randomly chosen point.
     Front,
-    /// The changes from a randomly chosen point on, as if the system wrote them back out of order.
+    /// The changes from a randomly chosen point on, as if the system wrote later changes to disk
+    /// first.
     Back,
     /// Each change survives with this probability, given in eighths.
     Some(u64),
@@ -23,7 +24,7 @@ pub(super) enum Survival {
 pub(super) struct FileFate {
     pub(super) rng: Rng,
     pub(super) survival: Survival,
-    /// The number of dirty sectors for which a version was chosen so far.
+    /// The number of dirty sectors for which a version was already chosen.
     pub(super) met: u64,
     /// The index of the dirty sector at which `Front` ends and `Back` begins.
     pub(super) point: u64,
@@ -42,8 +43,8 @@ impl Survival {
 }
 
 impl FileFate {
-    /// Returns the index of the version of a sector that survives, out of `count`: 0 is the version
-    /// of the last sync, the others follow in the order in which they were written.
+    /// Returns the index of the version of a sector that survives, out of `count` versions. Version
+    /// 0 is that of the last sync; later versions follow in the order in which they were written.
     pub(super) fn version(&mut self, count: usize) -> usize {
         let met = self.met;
         self.met += 1;
@@ -61,8 +62,8 @@ impl FileFate {
         }
     }
 
-    /// Returns the length that survives: the durable one, the current one, or one between the
-    /// minimum and the maximum since the last sync.
+    /// Returns the length that survives: the durable length, the current length, or a length
+    /// between the minimum and the maximum since the last sync.
     pub(super) fn len(&mut self, [durable, current, low, high]: [u64; 4]) -> u64 {
         let between = self.rng.below(high - low + 1);
         match (self.survival, self.rng.below(8)) {

@@ -2,10 +2,10 @@
 //! them.
 //!
 //! Invariants
-//! * the pages of a content hold zeros after its length, so that growing a file needs no write;
+//! * pages are zero beyond the file's length, so that growing the file needs no write;
 //! * a sector that is not in `dirty` has its durable bytes, unless a failed sync gave it up;
-//! * undoing a page's changes from the last to the first passes through every version of its dirty
-//!   sectors.
+//! * undoing a page's changes from the last to the first restores every version of its dirty
+//!   sectors in turn.
 //!
 //! Contents and crash images share pages. A write to a shared page copies the page first.
 
@@ -20,13 +20,14 @@ use super::fate::{FileFate, SECTOR};
 
 const PAGE: usize = 4096;
 const SECTORS: usize = PAGE / SECTOR;
-/// The maximum file size. It prevents a wrong offset from allocating all memory for page slots.
+/// The maximum file size. Without a limit, a write at a wrong offset could allocate all memory for
+/// page slots.
 const LEN_MAX: u64 = 1 << 36;
 
 #[derive(Clone, Debug)]
 enum Page {
     Own(Arc<[u8; PAGE]>),
-    /// A slice of PAGE bytes of the one buffer that `gather` made for a map of the whole file.
+    /// A slice of the buffer that `gather` made for a map of the whole file.
     Mapped(Bytes),
 }
 
@@ -45,8 +46,8 @@ struct Dirt {
     undo: Vec<Undo>,
 }
 
-/// The bytes that a write replaced. They are kept only if the write touched a sector that was dirty
-/// before.
+/// The bytes that a write replaced. They are kept only if the write overlapped a sector that was
+/// already dirty.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -77,7 +78,7 @@ impl Page {
 }
 
 impl Content {
-    /// Returns a copy that shares no page that may be changed.
+    /// Returns a copy. The copy and the original share only pages that are never changed.
     fn detached(&self) -> Self {
         let copy = |page: &Option<Page>| {
             page.as_ref().map(|page| match page {
@@ -135,8 +136,8 @@ impl Content {
         Ok(())
     }
 
-    /// Truncates or grows the content. Zeros the rest of the last page, so that growing again shows
-    /// no old bytes.
+    /// Truncates or grows the content. Zeros the part of the last page beyond `len`, so that no old
+    /// bytes appear when the file grows again.
     pub(super) fn resize(&mut self, len: u64) {
         self.len = len;
         self.pages.truncate(len.div_ceil(PAGE as u64) as usize);
@@ -165,8 +166,8 @@ impl Dirt {
         self.sectors & (1 << sector) != 0
     }
 
-    /// Marks the sectors that `range` of the page overlaps. Returns whether one of them was marked
-    /// before.
+    /// Marks the sectors that `range` of the page overlaps. Returns whether any of them was already
+    /// marked.
     fn mark(&mut self, range: &Range<usize>) -> bool {
         debug_assert!(range.end <= PAGE, "a change is within one page");
         let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
@@ -198,7 +199,7 @@ impl File {
         file
     }
 
-    /// Returns a copy. Nothing that may be changed in place is shared with the original.
+    /// Returns a copy. The copy and the original share only data that is never changed in place.
     pub(super) fn detached(&self) -> Self {
         let (current, durable) = (self.current.detached(), self.durable.detached());
         Self { current, durable, ..self.clone() }
@@ -218,7 +219,7 @@ impl File {
         }
     }
 
-    /// Returns `len` if a file may have this length, and an error otherwise.
+    /// Returns `len`, or an error if no file may have this length.
     pub(super) fn check_len(len: Option<u64>) -> io::Result<u64> {
         len.filter(|len| *len <= LEN_MAX).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
@@ -243,8 +244,8 @@ impl File {
     pub(super) fn set_len(&mut self, len: u64) {
         debug_assert!(Self::check_len(Some(len)).is_ok(), "the caller checked the length");
         self.whole = None;
-        // After a power cut the truncated bytes may still exist, or they may be zero if the file
-        // was extended again. So truncating also writes zeros.
+        // After a power cut the truncated bytes may still exist. If the file was extended again,
+        // they may also be zero. So truncating also writes zeros.
         let end = usize::try_from(self.current.len.saturating_sub(len)).unwrap_or(0);
         for (index, part, range) in pieces(len, end) {
             if self.current.page(index).or(self.durable.page(index)).is_some() {
@@ -284,7 +285,8 @@ impl File {
         self.dirty.clear();
     }
 
-    /// Returns the whole file in one buffer, which is shared by all callers until the next change.
+    /// Returns the bytes of the whole file in one buffer. All calls return the same buffer until
+    /// the next change.
     pub(super) fn map(&mut self) -> Bytes {
         if self.whole.is_none() {
             self.whole = Some(self.current.gather());
@@ -311,7 +313,7 @@ impl File {
         };
     }
 
-    /// Whether every power cut leaves exactly the current bytes.
+    /// Whether the file has exactly its current bytes after any power cut.
     pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && !self.lost && self.len_low == self.len_high
     }

@@ -1,4 +1,4 @@
-//! A file system in memory that models power cuts.
+//! A file system in memory that models power cuts. An *image* is one possible state after a cut.
 //!
 //! Invariants
 //! * synced bytes under synced names are in every image, byte for byte;
@@ -77,7 +77,7 @@ pub struct MemFs {
 }
 
 /// A pinned directory: the path at which it was pinned, and its node. The directory may have moved
-/// since.
+/// since it was pinned.
 struct Pin {
     dir: PathBuf,
     node: NodeId,
@@ -89,7 +89,7 @@ struct State {
     /// The number of open handles per node; an unlinked file is kept while it is open.
     open: BTreeMap<NodeId, usize>,
     locked: BTreeSet<NodeId>,
-    /// The number of operations that changed something.
+    /// The number of operations so far that changed the file system.
     ops: u64,
     journal: Option<Journal>,
     quota: Option<u64>,
@@ -110,8 +110,8 @@ struct Entry {
 }
 
 impl MemFs {
-    /// Creates an empty file system with a root directory, at which absolute and relative paths
-    /// start.
+    /// Creates an empty file system with a root directory. Absolute and relative paths both start
+    /// at the root.
     pub fn new() -> Self {
         Self::default()
     }
@@ -121,10 +121,10 @@ impl MemFs {
         Self { state: Arc::new(Mutex::new(state)), pin: None }
     }
 
-    /// Creates a separate file system with the state `tree`. It shares nodes with the file system
-    /// that `tree` came from. Once one of the two has released a node, `Arc::make_mut` in the other
-    /// may change the node in place; the fence in `Arc::drop` orders that write after earlier
-    /// reads. The thread sanitizer does not model fences, so under it the tree is copied.
+    /// Creates a separate file system with the state `tree`. Both file systems share nodes. Once
+    /// one of them has released a node, `Arc::make_mut` in the other may change the node in place;
+    /// the fence in `Arc::drop` orders that write after earlier reads. The thread sanitizer does
+    /// not model fences, so under it the tree is copied.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }
@@ -133,8 +133,8 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// Returns the path at which the file is now. This is `path`, unless `path` is in the pinned
-    /// directory and the directory has moved: then the same name in the directory's new place.
+    /// Returns the current path of a file. This is `path`, unless `path` is in the pinned directory
+    /// and that directory has moved. Then it is the same name in the moved directory.
     fn at<'a>(&self, path: &'a Path) -> io::Result<Cow<'a, Path>> {
         let Some(pin) = &self.pin else { return Ok(Cow::Borrowed(path)) };
         let Ok(name) = path.strip_prefix(&pin.dir) else { return Ok(Cow::Borrowed(path)) };
@@ -146,15 +146,15 @@ impl MemFs {
         Ok(Cow::Owned(Path::new(&dir).join(name)))
     }
 
-    /// Returns the state after a power cut at this moment, one of many possibilities chosen by
-    /// `seed`. The new file system is fully durable, without open files, locks, quota or recording.
+    /// Returns a state that a power cut now could leave; `seed` chooses one of many. The new file
+    /// system is fully durable, without open files, locks, quota or recording.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> Self {
         Self::image(Arc::new(crash::after_power_cut(&self.state().tree, seed)))
     }
 
-    /// Returns the state after the end of the process at this moment. All writes are present, but a
-    /// power cut of the image can still lose unsynced ones.
+    /// Returns the state that remains if the process ends now. All writes are present, but a power
+    /// cut of the image can still lose unsynced writes.
     #[must_use]
     pub fn kill_image(&self) -> Self {
         Self::image(Arc::clone(&self.state().tree))
@@ -167,8 +167,9 @@ impl MemFs {
         state.journal = Some(Journal { first: state.ops, entries: Vec::new() });
     }
 
-    /// Returns the range of operations for [`crash_image_at`](Self::crash_image_at): one state
-    /// before each recorded operation, and the current one. The range is empty without a recording.
+    /// Returns the range of operation numbers that [`crash_image_at`](Self::crash_image_at)
+    /// accepts: for each recorded operation the state before it, and the current state. The range
+    /// is empty without a recording.
     pub fn recorded(&self) -> RangeInclusive<u64> {
         let state = self.state();
         match &state.journal {
@@ -178,37 +179,37 @@ impl MemFs {
         }
     }
 
-    /// Returns the state after `op` operations (see [`MemFs::ops`]) and a power cut; `None` if that
-    /// state was not recorded.
+    /// Returns a state that a power cut after `op` operations (see [`MemFs::ops`]) could leave;
+    /// `None` if the state at `op` was not recorded.
     #[must_use]
     pub fn crash_image_at(&self, op: u64, seed: u64) -> Option<Self> {
         Some(Self::image(Arc::new(crash::after_power_cut(&*self.state().tree_at(op)?, seed))))
     }
 
-    /// Returns the state after `op` operations and the end of the process; `None` if it was not
-    /// recorded.
+    /// Returns the state that remains if the process ends after `op` operations; `None` if the
+    /// state at `op` was not recorded.
     #[must_use]
     pub fn kill_image_at(&self, op: u64) -> Option<Self> {
         Some(Self::image(self.state().tree_at(op)?))
     }
 
-    /// Returns the number of operations that changed something.
+    /// Returns the number of operations so far that changed the file system.
     pub fn ops(&self) -> u64 {
         self.state().ops
     }
 
     /// Returns the recorded operations as text: `create 000003.wal`, `write 000003.wal 0..4096`,
-    /// `sync 000003.wal`, `sync-dir .` and so on. An open file has the path with which it was
-    /// opened.
+    /// `sync 000003.wal`, `sync-dir .` and so on. Operations on an open file show the path with
+    /// which it was opened.
     pub fn log(&self) -> Vec<String> {
         let state = self.state();
         let entries = state.journal.iter().flat_map(|journal| &journal.entries);
         entries.map(|entry| entry.line.clone()).collect()
     }
 
-    /// Sets a limit on the sum of the lengths of all files. A write that exceeds it writes the part
-    /// that fits, then fails with `StorageFull`; a reservation that exceeds it fails in the same
-    /// way without effect. `None` removes the quota.
+    /// Sets a limit on the sum of the lengths of all files. A write that exceeds the limit writes
+    /// the part that fits, then fails with `StorageFull`. A reservation that exceeds the limit
+    /// fails with the same error and has no effect. `None` removes the quota.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().quota = bytes;
     }
@@ -274,7 +275,7 @@ impl MemFs {
         })
     }
 
-    /// Releases all locks, as the end of the process that holds them would. Keeps all bytes.
+    /// Releases all locks, as if the process that holds them had ended. Keeps all bytes.
     #[cfg(test)]
     pub(crate) fn kill_locks(&self) {
         self.state().locked.clear();
@@ -324,8 +325,7 @@ impl State {
         journal.entries.get(at).map(|entry| Arc::clone(&entry.before))
     }
 
-    /// Carries out an operation. If it succeeds, it is counted and recorded; otherwise it has no
-    /// effect.
+    /// Runs an operation that changes the file system. Counts and records it if it succeeds.
     fn change<T>(
         &mut self,
         line: impl FnOnce() -> String,
@@ -349,7 +349,7 @@ impl State {
         self.tree.used()
     }
 
-    /// Changes names, and removes the nodes that became unreachable.
+    /// Changes names, and removes the nodes that the change made unreachable.
     fn change_names(
         &mut self,
         line: impl FnOnce() -> String,

@@ -1,6 +1,6 @@
-//! The operations of [`MemFs`], its handles and its locks.
+//! Implements the file system traits for [`MemFs`], its open files and its locks.
 //!
-//! An operation is checked before it changes anything, so a refused one has no effect. The
+//! An operation is checked before it changes anything, so a refused operation has no effect. The
 //! exception is a write beyond the quota, which writes the part that fits, as on a disk.
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map};
 struct Handle {
     fs: MemFs,
     node: NodeId,
-    /// The path with which the file was opened, for the log.
+    /// The path with which the file was opened, for the recorded operations.
     path: String,
 }
 
@@ -273,7 +273,7 @@ impl State {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// Returns the greatest length that the quota allows the file. It is never less than the
+    /// Returns the maximum length that the quota allows for the file. It is never less than the
     /// current length.
     fn len_max(&self, node: NodeId) -> io::Result<u64> {
         let len = self.tree.file(node)?.len();

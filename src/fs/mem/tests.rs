@@ -1,4 +1,4 @@
-//! Tests of power cuts: every kind of loss occurs, and synced data is never lost.
+//! Tests of power cuts: every kind of loss must occur, and synced data must never be lost.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// Returns the distinct results of `look` on the crash images of many seeds.
+/// Takes a crash image for each of many seeds, and returns the distinct results of `look` on them.
 fn outcomes<T: Ord>(fs: &MemFs, look: impl Fn(&MemFs) -> T) -> BTreeSet<T> {
     (0..SEEDS).map(|seed| look(&fs.crash_image(seed))).collect()
 }
@@ -244,7 +244,7 @@ fn trap_46_a_creation_is_whole_or_absent_at_every_operation() {
 fn trap_47_a_directory_vanishes_with_all_that_is_in_it_unless_its_parent_is_synced() {
     let fs = MemFs::new();
     let db = path("data/db");
-    // Creates directories without syncing their parents.
+    // Create the directories without syncing their parents.
     for dir in ["data", "data/db"] {
         complete_make(&fs, dir);
     }
@@ -369,8 +369,8 @@ fn equal_runs_and_seeds_give_equal_images_and_logs() {
     }
 }
 
-/// The images made from a recording equal those made during the run, even if unlinked files were
-/// removed in the meantime.
+/// Images made later from a recording must equal the images made during the run, even if unlinked
+/// files were removed in the meantime.
 #[test]
 fn recorded_images_equal_those_taken_at_the_time() {
     let fs = MemFs::new();
@@ -393,7 +393,7 @@ fn sync_dirs(fs: &MemFs) {
     }
 }
 
-/// Synced bytes under a synced name survive unsynced changes to other files.
+/// Synced bytes under a synced name must survive unsynced changes to other files.
 #[test]
 fn trap_06_synced_data_survives_changes_to_other_files() {
     for seed in 0..30 {
@@ -429,7 +429,8 @@ fn trap_06_synced_data_survives_changes_to_other_files() {
     }
 }
 
-/// After a sync of everything, every image is complete, whatever operations preceded the sync.
+/// After a sync of all files and directories, every image must be complete, whatever operations
+/// preceded the sync.
 #[test]
 fn after_a_full_sync_every_image_is_complete() {
     for seed in 0..40 {

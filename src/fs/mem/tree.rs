@@ -39,9 +39,10 @@ pub(super) struct Dir {
 /// An unsynced change of one name.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// The number of the operation. The changes of both names of a rename have the same number.
+    /// The number of the operation. The two changes of a rename (old name, new name) have the same
+    /// number.
     pub(super) stamp: u64,
-    /// The node of the name after the change; `None` if the change removed the name.
+    /// The node to which the name refers after the change; `None` if the change removed the name.
     pub(super) target: Option<NodeId>,
     /// The new name, if this change removes the old name of a rename. The old name disappears only
     /// if the new one survives.
@@ -56,7 +57,7 @@ pub(super) struct Tree {
     stamp: u64,
 }
 
-/// A resolved path: the directory, and the name in the directory.
+/// A resolved path: its directory, and the last name of the path.
 pub(super) struct Place {
     dir: NodeId,
     name: Name,
@@ -69,7 +70,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Returns a copy. Nothing that may be changed in place is shared with the original.
+    /// Returns a copy. The copy and the original share only data that is never changed in place.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(file) => Node::File(Arc::new(file.detached())),
@@ -78,7 +79,7 @@ impl Tree {
         self.with_nodes(self.nodes.iter().map(|(id, node)| (*id, copy(node))).collect())
     }
 
-    /// Returns a tree with the nodes `nodes` and the counters of this tree.
+    /// Returns a tree with the given nodes and with the counters of this tree.
     pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
         Self { nodes, ..*self }
     }
@@ -163,7 +164,7 @@ impl Tree {
         Ok(self.dir(place.dir)?.names.get(&place.name).copied())
     }
 
-    /// Adds a node under a name, which must be free.
+    /// Adds a node under a name that must not exist yet.
     pub(super) fn add(&mut self, place: &Place, node: Node) -> io::Result<NodeId> {
         if self.target(place)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -176,7 +177,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// Adds a second name, which must be free, for a file.
+    /// Adds a second name to a file. The name must not exist yet.
     pub(super) fn link(&mut self, node: NodeId, place: &Place) -> io::Result<()> {
         self.file(node)?;
         if self.target(place)?.is_some() {
@@ -245,8 +246,8 @@ impl Tree {
         self
     }
 
-    /// Sets or removes the node of the name `place`. The change is pending until the directory is
-    /// synced.
+    /// Changes the node of the name `place`, or removes the name. The change is pending until the
+    /// directory is synced.
     fn change(
         &mut self,
         place: &Place,

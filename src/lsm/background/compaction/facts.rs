@@ -1,8 +1,8 @@
-//! Implements [`Facts`], through which the compaction picker learns about files. Data about a whole
-//! file comes from the manifest, data about a part of a file from its index and zones.
+//! Implements [`Facts`], which tells the compaction picker about files. Data about a whole file is
+//! from the manifest; data about a part of a file is from the file's index and zones.
 //!
-//! If a file cannot be read, the answer describes the whole file, and the job that later reads the
-//! file reports the error.
+//! If a file cannot be read, the answer describes the whole file. The job that later reads the file
+//! reports the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Horizon;
 
-/// The facts about files and readers at one moment.
+/// The facts about files and readers at the time of creation.
 pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     range_tombstones: Arc<RangeTombstones>,
@@ -32,15 +32,16 @@ pub(crate) struct FileFacts<'e> {
     is_flushing: bool,
 }
 
-/// A file is rewritten if more range tombstones than this overlap it, even if they hide few bytes,
-/// because each one slows readers.
+/// A file that more than this many range tombstones overlap is rewritten, even if they hide few
+/// bytes, because each range tombstone slows readers.
 const RANGE_TOMBSTONES_MAX: usize = 64;
-/// A part of a file is also rewritten if range tombstones hide at least 1/`HIDDEN_PART` of its
-/// bytes.
+/// A file is also rewritten if range tombstones hide at least 1/`HIDDEN_PART` of the bytes that a
+/// range uses of it.
 const HIDDEN_PART: u64 = 4;
 
-/// The number of keys of young files that are looked up in the run, to estimate how many entries of
-/// the young files hide an entry of the run. Eight are enough to distinguish 10 % from 90 %.
+/// The number of sample keys of young files that are looked up in the run. They show how many
+/// entries of the young files hide an entry of the run. Eight are enough to distinguish 10 % from
+/// 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
@@ -62,8 +63,8 @@ impl<'e> FileFacts<'e> {
         }
     }
 
-    /// Returns the Seq of the newest range tombstone that all readers see. If it changes, jobs may
-    /// become due.
+    /// Returns the Seq of the newest range tombstone that all readers see. If this Seq changes,
+    /// jobs may become due.
     pub(crate) fn range_tombstone(&self) -> Seq {
         let seen = self
             .range_tombstones
@@ -77,9 +78,9 @@ impl<'e> FileFacts<'e> {
         self.horizon.oldest()
     }
 
-    /// Returns sample keys of the part of a file that `reference` uses. The part is divided at
-    /// [`HIDDEN_SAMPLES`] evenly spread places. The key at place `first` and at every `each`-th
-    /// place after it is a sample.
+    /// Returns sample keys of the part of a file that `reference` uses. Divides the part at
+    /// [`HIDDEN_SAMPLES`] evenly spread places. The samples are the key at place `first` and the
+    /// key at every `each`-th place after it.
     fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
@@ -112,7 +113,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // Wait until the memtable that was frozen for these reads is flushed. The merge then
+            // Wait for the flush of the memtable that was frozen for these reads, so that the merge
             // includes its data.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
@@ -123,8 +124,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let each = young.len().clamp(1, HIDDEN_SAMPLES);
         let (mut asked, mut found) = (0, 0);
         for (at, reference) in young.iter().enumerate() {
-            // Start at a different place in each young file, so that all samples together cover the
-            // key span.
+            // Start at a different place in each young file, so that the samples of all files
+            // together cover the key span.
             for key in self.keys_of(reference, at, each) {
                 asked += 1;
                 found += u64::from(self.holds(run, &key));
@@ -146,8 +147,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
             self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
         };
         if is_sized && !is_whole {
-            // For a part of a few rows, the size that the reference recorded at the flush or merge
-            // is more precise than an estimate from the index.
+            // The reference has recorded a size at the flush or merge. For a part of a few rows
+            // this size is more precise than an estimate from the index.
             part.bytes = reference.bytes;
             part.entries = share(meta.entries, reference.bytes, meta.bytes);
         }

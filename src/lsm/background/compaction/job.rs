@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * A tombstone is dropped only if no file of the range older than the inputs can hold its key.
-//! * Ranges that share output files (a *stretch*) merge all their files into their runs. Otherwise
-//!   the Seqs of a shared output could overlap the Seqs of files that were not merged.
+//! * Ranges that share output files (a *stretch*) each merge all files into the run. Otherwise the
+//!   Seqs of a shared output could overlap the Seqs of files that were not merged.
 //! * A damaged input is quarantined: it stays in place, jobs avoid it, and other work continues.
 //!
 //! `picker` chooses the job, `order` the range; `exchange` builds the edit.
@@ -43,32 +43,33 @@ use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
-/// A range with fewer bytes than this is small. It is merged whole and shares files with its
-/// neighbours. Equals `BOUNDARY_BYTES`, the size after which a flush starts a new file at the next
-/// range.
+/// A range with fewer bytes than this is small. All its files are merged together, into files that
+/// it shares with neighbouring ranges. Equals `BOUNDARY_BYTES`, the size from which on a flush
+/// starts a new file at the next range.
 const SMALL_RANGE_BYTES: u64 = 1 << 20;
-/// The most ranges in a stretch, so that its edit stays far below the size limit of a record.
+/// The maximum number of ranges in a stretch. It keeps the edit far below the size limit of a
+/// record.
 const STRETCH_RANGES: usize = 4_096;
-/// The maximum total bytes of the bounds of clips in the edit of a stretch.
+/// The maximum total length of the bounds of clips in the edit of a stretch, in bytes.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
 /// The maximum number of overlapping files in a range. More would slow reads too much.
 const SOURCES_MAX: usize = 8;
-/// A range without writes for this time is *at rest*.
+/// A range that was not written to for this time is *at rest*.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
 impl Maintenance {
-    /// Runs the most urgent job. Returns false if no range needs one.
+    /// Runs the most urgent job. Returns false if no range needs a job.
     ///
     /// 1. Claim the range, so that no other job changes it. Claim also the small ranges after it
-    ///    that need a job. These ranges, a *stretch*, share output files.
+    ///    that need a job. Together these ranges are a *stretch* and share output files.
     /// 2. Merge the inputs of each range into new files. A job reads only keys inside the clips
-    ///    and, if it has a cut, below that key. A join, whose inputs enter the run unchanged,
-    ///    writes nothing.
+    ///    and, if it is cut at a key, only those below that key. A join, which adds its inputs to
+    ///    the run unchanged, writes nothing.
     /// 3. Under the install lock, check that the current version still has every input in its
     ///    place. Leave out each range in which a drop removed an input or a flush added a file
-    ///    between the inputs. One edit removes the inputs of the other ranges, or clips them to the
-    ///    keys above the cut, and adds the outputs. If no range is left, the job is declined and
-    ///    its outputs are removed.
+    ///    between the inputs. One edit then adds the outputs. It removes the inputs of the
+    ///    remaining ranges, or clips them to the keys above the cut. If no range remains, the job
+    ///    is declined and its outputs are removed.
     pub(crate) fn compact_one(&self) -> Result<bool> {
         if !self.are_fifo_tables_known() {
             return Ok(false);
@@ -84,7 +85,7 @@ impl Maintenance {
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
             // If there is too little space now, the job is retried after another job has freed
-            // some.
+            // space.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             let claimed = ids_of(&tasks);
@@ -104,8 +105,8 @@ impl Maintenance {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Merges all files of every range into its run. Skips tables under FIFO eviction, because all
-    /// rows in a single file would be evicted at the same time.
+    /// Merges all files of every range into its run. Skips tables under FIFO eviction, because rows
+    /// merged into one file would all be evicted at the same time.
     ///
     /// # Errors
     /// Errors of reading and writing. Merges completed before the error are kept.
@@ -146,13 +147,13 @@ impl Maintenance {
             {
                 stretch.push(id);
             }
-            // A thread that waits for several ranges claims them in key order, so that no deadlock
-            // is possible.
+            // Claim several ranges in key order: all threads that wait for a claim do so, which
+            // prevents a deadlock.
             stretch.iter().for_each(|id| self.state.claim_waiting(*id));
             let done = self.compact_claimed(&stretch);
             stretch.iter().for_each(|id| self.state.release(*id));
             match done {
-                // Continue with the other ranges, which this damage does not affect.
+                // The damage does not affect the other ranges, so continue with them.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     damage = damage.or(Some(error));
                 }
@@ -191,15 +192,15 @@ impl Maintenance {
                 break;
             }
             let _planned = self.plan_tasks(&tasks).ok_or_else(|| self.no_room())?;
-            // A job is declined if a drop or a flush changed its range first. This happens at most
-            // a few times in a row.
+            // A job is declined if a drop or a flush changed its range in the meantime. This
+            // happens at most a few times in a row.
             if self.run_tasks(&tasks)? {
                 left.retain_mut(|(id, _, from)| {
                     let Some(task) = tasks.iter().find(|task| task.range.id == *id) else {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // Only raise `from`. If a flush has added a file in the meantime, the new cut
+                    // Never lower `from`. If a flush has added a file in the meantime, the new cut
                     // may be below it.
                     if **from < **below {
                         from.clone_from(below);
@@ -217,7 +218,7 @@ impl Maintenance {
         let bytes = options.run_file_bytes;
         let now = self.env().clock.now();
         let aged_below = match ticks_in(options.tombstone_age) {
-            // Space is short, so drop tombstones of any age, and with them the entries that they
+            // Space is short, so drop tombstones of any age, together with the entries that they
             // hide.
             _ if self.is_short_of_room() => Seq::MAX,
             0 => Seq::ZERO,
@@ -257,8 +258,8 @@ impl Maintenance {
             let readers = || facts.readers(range);
             let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
-                // Read the load before the pick: if it changes during the pick, the cached result
-                // expires.
+                // Read the load before the pick, so that the cached result expires if the load
+                // changes during the pick.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
@@ -273,8 +274,8 @@ impl Maintenance {
         wanting.into_iter().map(|(.., id)| id).collect()
     }
 
-    /// Returns the task for `range`, if it needs one. A small range is merged whole, because it
-    /// shares its files with its neighbours.
+    /// Returns the task for `range`, if it needs one. All files of a small range are merged,
+    /// because the range shares files with its neighbours.
     fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
         let facts = FileFacts::new(self);
         let limits = &self.limits_in(range, limits);
@@ -284,8 +285,8 @@ impl Maintenance {
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, (&young, Seq::MAX), &[]);
-            // If the whole merge were cut at a key, the files that were picked could be left out of
-            // it. Keep the picked job then.
+            // A merge of the whole range might have to be cut at a key. The cut part might not
+            // include the files that were picked, so keep the picked job then.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };
             }
@@ -303,8 +304,8 @@ impl Maintenance {
         job.is_join() || is_small && is_seen()
     }
 
-    /// Claims ranges after `id` whose tasks may share an edit with the task of `id`, which must be
-    /// claimed already. Returns all these tasks.
+    /// Claims ranges after `id` whose tasks may share an edit with the task of `id`. The caller
+    /// must have claimed `id`. Returns the tasks of `id` and of the ranges claimed here.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
         let ranges = &version.ranges;
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
@@ -322,8 +323,8 @@ impl Maintenance {
             {
                 break;
             }
-            // Ignore a higher read load. A job that is due only because of the load need not run in
-            // this stretch.
+            // Use the cached result even if the read load is higher now. A job that only the higher
+            // load requires need not run in this stretch.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -354,23 +355,24 @@ impl Maintenance {
         ids.iter().filter(|other| **other != id).for_each(|id| self.state.release(*id));
     }
 
-    /// Reserves space for the outputs of `tasks`. Returns `None` if there is not enough.
+    /// Reserves space for the outputs of `tasks`. Returns `None` if there is too little space.
     fn plan_tasks(&self, tasks: &[Task]) -> Option<Held<'_>> {
-        // FIFO eviction may drop inputs during the job. They still use space until the job ends, in
-        // addition to the outputs.
+        // FIFO eviction may drop inputs during the job. Until the job ends, these still use space
+        // in addition to the outputs.
         let times = |task: &Task| if self.is_fifo(task.range.table) { 2 } else { 1 };
         self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
     }
 
-    /// Runs the tasks and installs their outputs. Returns false if the job was declined.
+    /// Runs the tasks and installs their outputs. Returns false if the job was declined, because
+    /// its inputs had changed.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.state.work()?;
         let since = self.env().clock.monotonic();
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env().clock.monotonic().saturating_sub(since);
-        // Ignore jobs that only speed up reads. They read mostly files of the run, so they do not
-        // show how fast newly written data is merged.
+        // Leave out jobs that only speed up reads. They read mostly files of the run, so their pace
+        // does not show how fast newly written data is merged.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
             self.writer.backlog.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
@@ -387,8 +389,8 @@ impl Maintenance {
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
-            // Two young files would be two sources for reads, so the size of a young output is not
-            // limited.
+            // The size of a young output is not limited, because reads would have to search each of
+            // several young files.
             Placement::Young => (u64::MAX, Codec::None),
         };
         // The boundaries matter only if several ranges share the outputs.
@@ -404,8 +406,8 @@ impl Maintenance {
         }
         let spent = output.spent;
         let mut files = output.finish()?;
-        // Since the pick, snapshots may have been released, but none with an older Seq was added.
-        // So this still returns a Seq for each task.
+        // Snapshots may have been released since the pick, but none with an older Seq was added. So
+        // each call still returns a Seq.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
@@ -431,8 +433,8 @@ impl Maintenance {
         installed
     }
 
-    /// Records the ranges in which the job left no young file over the run, so that reads there
-    /// search no extra files from now on.
+    /// Records each range whose young files were all merged into the run, so that the load
+    /// statistics know that reads there search only the run.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
@@ -440,7 +442,7 @@ impl Maintenance {
                 let mut young = range.young.iter().map(|file| file.file.meta.number);
                 young.all(|number| !job.young.contains(&number))
             };
-            // If the range was left out of the edit, its young files remain.
+            // If the edit left out the range, its young files remain.
             if job.leaves_the_run_of(range) && version.ranges.get(range.id).is_some_and(is_gone) {
                 self.env().loads.record_merged(range.id);
             }
@@ -455,8 +457,8 @@ pub(crate) struct Compaction {
     files: Vec<NewFile>,
 }
 
-/// Runs a job in two steps, for simulations. Between the two steps any other operation may run,
-/// except another job of the same range.
+/// Runs a job in two steps, for simulations. Other operations may run between the two steps, except
+/// another job of the same range.
 #[cfg(feature = "sim")]
 impl Maintenance {
     /// Picks and claims the most urgent job and writes its outputs.
@@ -505,9 +507,9 @@ impl Maintenance {
         output.write(entries, retention, |bytes| self.wait_for_quota(bytes))
     }
 
-    /// Returns the Seq from which readers may see the outputs, or `None` if the job must wait. It
-    /// must wait if some inputs are visible only from a later Seq, because they were imported,
-    /// while others hold older commits: then no single Seq is right for all snapshots.
+    /// Returns the Seq from which on readers may see the outputs, or `None` if the job must wait.
+    /// It must wait if imported inputs are visible only from a later Seq, while other inputs hold
+    /// older commits. In this case no single Seq is right for all snapshots.
     fn outputs_visible_from(&self, range: &FileRange, job: &Job) -> Option<Seq> {
         let came = |file: &FileReference| file.file.meta.visible_from;
         let from = inputs(range, job).map(came).max().unwrap_or_default();
@@ -518,9 +520,9 @@ impl Maintenance {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// Called at intervals with the bytes that a job has written since the last call. Waits while a
-    /// flush needs the disk, and as long as the rate limit requires. Returns an error, which ends
-    /// the job, when the database is closing or poisoned by a failed write.
+    /// Waits while a flush needs the disk, and as long as the rate limit requires. A job calls this
+    /// at intervals with the bytes that it has written since the last call. Returns an error, which
+    /// ends the job, when the database is closing or poisoned by a failed write.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {
@@ -532,7 +534,8 @@ impl Maintenance {
         self.writer.group_commit.lock().check()
     }
 
-    /// Installs the outputs. Returns false if the version no longer has the inputs of any task.
+    /// Installs the outputs. Returns false if no task is left, because the version has changed too
+    /// much.
     fn install_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let facts = FileFacts::new(self);
         let rest_of =
@@ -566,14 +569,14 @@ fn ids_of(tasks: &[Task]) -> Vec<RangeId> {
     tasks.iter().map(|task| task.range.id).collect()
 }
 
-/// True if merging all files would shrink the range: it has young files, tombstones, or files with
+/// True if merging all files could shrink the range: it has young files, tombstones, or files with
 /// a part that no range references.
 fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
     let is_part = |file: &FileReference| {
         let meta = &file.file.meta;
         let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
         let counted = shares.get(&meta.number).copied().unwrap_or_default();
-        // The bytes of references are estimates, so allow for an error of 1/16.
+        // The sizes of references are estimates, so allow for an error of 1/16.
         !is_whole && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;

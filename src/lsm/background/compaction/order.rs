@@ -1,9 +1,9 @@
-//! Decides which range's job runs first, and caches the urgency of each range. Does no I/O.
+//! Chooses the range whose job runs first, and caches the urgency of each range. Does no I/O.
 //!
 //! Invariants
 //! * A cached result is valid for one state of the range. It expires when a limit on Seqs (such as
-//!   the age at which tombstones are old) passes the newest Seq of a file, or when a higher read
-//!   load makes a delayed job due.
+//!   the Seq below which tombstones count as old) passes the newest Seq of a file, or when a higher
+//!   read load makes a delayed job due.
 //! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
 //!   the reuse of the range's address.
 
@@ -24,21 +24,21 @@ pub(crate) struct Urgency {
     score: u64,
 }
 
-/// Returns the urgency of a job in a range with `sources` overlapping files and `reads` reads/s.
-/// From most to least urgent:
+/// Returns the urgency of a job in a range with `sources` overlapping files and `reads` reads per
+/// second. From most to least urgent:
 ///
-/// 1. Joins, because they are free.
+/// 1. Joins, because they rewrite nothing.
 /// 2. Jobs in ranges with more sources than the limit, because reads suffer. Ranges with the most
 ///    sources and reads come first.
 /// 3. Jobs that drop rows hidden by range tombstones, then jobs that drop old tombstones, so that a
 ///    steady load cannot delay them forever.
-/// 4. All others, by sources removed per byte read, weighted by the reads of the range.
+/// 4. Other merges, by sources removed per byte read, weighted by the reads of the range.
 /// 5. Compression of runs at rest.
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let reads = reads.saturating_add(1);
     let removed = job.young.len().saturating_sub(usize::from(job.run.is_empty())).max(1) as u64;
-    // Multiply by 1,024 before dividing by MiB: even in a rarely read range a small merge must
-    // precede a large one that removes as many sources.
+    // Multiply by 1,024 before dividing by MiB, to keep precision: even in a rarely read range, a
+    // small merge must precede a large merge that removes as many sources.
     let gain = removed.saturating_mul(reads).saturating_mul(1 << 10);
     let per_byte = gain / (job.bytes >> 20).max(1);
     let (class, score) = match job.reason {
@@ -63,7 +63,7 @@ pub(crate) struct Ranking {
 struct Known {
     range: Weak<FileRange>,
     limits: Limits,
-    /// The read load when the result was cached.
+    /// The read load at which the result was cached.
     readers: Readers,
     /// The urgency; `None` if the range needs no job.
     urgency: Option<Urgency>,
@@ -71,8 +71,8 @@ struct Known {
 
 impl Ranking {
     /// Returns the cached result for the current state of `range` under `limits`, if there is one.
-    /// An inner `None` means that the range needs no job. `readers` is called only if a higher read
-    /// load could change that.
+    /// The result `Some(None)` means that the range needs no job. `readers` is called only if a
+    /// higher read load could change that.
     pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
@@ -100,8 +100,8 @@ impl Ranking {
         self.known.insert(range.id, known);
     }
 
-    /// Discards results of removed ranges if the cache has many more results than the `count`
-    /// ranges that exist.
+    /// Discards the results of removed ranges if the cache has many more results than `count`, the
+    /// number of existing ranges.
     pub(crate) fn forget(&mut self, count: usize, is_there: impl Fn(RangeId) -> bool) {
         if self.known.len() > 2 * count + 16 {
             self.known.retain(|id, _| is_there(*id));
@@ -109,8 +109,8 @@ impl Ranking {
     }
 }
 
-/// True if a limit has passed the newest commit of a file since `before`, so that a job may be due,
-/// or if the newest range tombstone has changed.
+/// True if a job may have become due since `before`: a limit has passed the newest commit of a
+/// file, or the newest range tombstone has changed.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
@@ -151,7 +151,8 @@ mod tests {
         ];
         let urgencies = reasons.map(|reason| urgency(&job(reason, 3, 100 << 20), 9, 0));
         assert!(urgencies.is_sorted_by(|a, b| a > b), "{urgencies:?}");
-        // An old tombstone precedes even a merge that gains much in a heavily read range.
+        // A job that drops old tombstones precedes even a merge that gains much in a heavily read
+        // range.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
     }

@@ -4,10 +4,10 @@
 //! Invariants
 //! * A job's output is older or newer, as a whole, than every file that it overlaps.
 //! * A merge into the run includes all older data that it overlaps, so that it may drop tombstones.
-//! * A job is cut at a user key, as clips are, so that all versions of a key are on one side.
-//! * A job is picked because of tombstones only if it can drop them: all readers see them.
+//! * A job is cut between user keys, like a clip, so all versions of a key are on one side.
+//! * Tombstones are a reason for a job only if all readers see them, so that the job can drop them.
 //!
-//! `job` runs the job, `order` chooses the range, and `facts` reads the facts from real files.
+//! `job` runs the job, `order` chooses the range, and `facts` collects the facts about files.
 
 mod candidate;
 mod cut;
@@ -23,51 +23,54 @@ use candidate::{Candidate, Picker};
 
 /// The minimum number of young files in a merge into the run, unless a limit on the number of files
 /// forces the merge. In a small range each young file soon has half the bytes of the run, so
-/// merging each one would rewrite the range every time. The test
-/// `simulated_write_amplification_is_bounded` measures this constant, `RUN_FOR_SIZE` and
-/// `MERGE_WIDTH`. If this were 1 and `MERGE_WIDTH` 4, merges would write 1/7 more bytes for data of
-/// 40 or 100 memtables, and 1/5 more for 10.
+/// merging every young file alone would rewrite the range every time. The test
+/// `simulated_write_amplification_is_bounded` measures the effect of this constant, `RUN_FOR_SIZE`
+/// and `MERGE_WIDTH`. With a minimum of 1 and a `MERGE_WIDTH` of 4, merges would write 1/7 more
+/// bytes if the data is 40 or 100 memtables large, and 1/5 more if it is 10 memtables large.
 const INTO_RUN_MIN: usize = 4;
 /// Young files merge into the run only if the part of the run that they overlap has at most
-/// `RUN_FOR_SIZE` times their bytes, or `RUN_FOR_READERS` times for a merge that speeds up reads.
+/// `RUN_FOR_SIZE` times as many bytes as these young files. For a merge that speeds up reads, the
+/// factor is `RUN_FOR_READERS`.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
-/// A merge that speeds up reads may read this multiple of `job_bytes_max`, which is enough for a
+/// A merge that speeds up reads may read this many times `job_bytes_max`, which is enough for a
 /// whole range of the usual size.
 const READERS_JOBS: u64 = 2;
 /// The number of generations in a merge of young files with each other. A generation is a file, or
 /// several files with interleaved Seqs (see `generations`).
 const MERGE_WIDTH: usize = 6;
-/// The least number of files in a merge by age.
+/// The minimum number of files in a merge by age, for tables under FIFO eviction.
 const AGE_WIDTH: usize = 3;
-/// A range is small if it is at most this many times the size of a flushed file. Merging all of it
+/// A range is small if it is at most this many times as large as a flushed file. Merging all of it
 /// is quick, and makes newly loaded data fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// From this average row size on, a merge costs more than reads lose by one more file.
+/// If the average row has at least this many bytes, a merge costs more than reads lose by one more
+/// file.
 const LONG_ROW_BYTES: u64 = 512;
-/// The number of small neighbouring files in the run that merge into one file.
+/// The number of small neighbouring files of the run that are merged into one file.
 const SMALL_NEIGHBOURS: usize = 8;
 /// A file is dense with tombstones if at least 1/`DENSE_SHARE` of its entries are tombstones. A
 /// scan then skips many dead entries for each row that it returns.
 const DENSE_SHARE: u64 = 4;
-/// The fewest tombstones worth a job. Skipping fewer costs a scan less than opening a file.
+/// The minimum number of tombstones for which a job is worthwhile. Skipping fewer costs a scan less
+/// than opening a file.
 const DENSE_MIN: u64 = 256;
 
 /// Returns the next job for `range`.
 ///
 /// 1. Young files that overlap no other file of the range join the run by an edit, without moving
-///    bytes. Ascending and descending data is never rewritten.
-/// 2. At least four young files merge into the run if they have at least half the bytes that they
-///    overlap there. The merge of the most files is chosen.
+///    bytes. Data written in ascending or descending key order is therefore never rewritten.
+/// 2. At least four young files merge into the run if they have at least half as many bytes as the
+///    files of the run that they overlap. Of such merges, the one with the most files is chosen.
 /// 3. Six generations of young files that are similar in size and neighbours in age merge into one
 ///    file.
-/// 4. If a key has more sources than the limit, the merge that costs least per removed source is
-///    forced.
+/// 4. If a key has more sources (files that a read must search) than the limit, the merge that
+///    costs least per removed source is forced.
 /// 5. A file merges into the run if it is dense with tombstones, has tombstones older than the
-///    limit, or has entries hidden by a range tombstone. The merge drops these.
+///    limit, or has entries hidden by a range tombstone. The merge drops these entries.
 /// 6. All young files merge into the run if searching several files has cost readers as much as the
-///    merge costs. The young files must have at least 1/8 of the bytes that they overlap; once an
-///    hour any amount is enough.
+///    merge costs. The young files must have at least 1/8 as many bytes as the files of the run
+///    that they overlap; once an hour fewer bytes are enough.
 /// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
 /// 8. A run at rest is rewritten with compression.
 ///
@@ -80,7 +83,7 @@ const DENSE_MIN: u64 = 256;
 ///
 /// Except by rule 6, a job that would read more than `job_bytes_max` merges only the part of its
 /// inputs below a key (`cut`). The clips of the inputs then begin at that key, and later jobs merge
-/// the rest.
+/// the remainder.
 pub(crate) fn pick<F: RangeFile + Clone>(
     range: &Range<F>,
     facts: &impl Facts<F>,
@@ -122,7 +125,8 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
-/// Returns the maximum number of sources that a read of one key may have to search in `range`.
+/// Returns the maximum number of sources, that is, files of `range` that a read of one key may have
+/// to search.
 pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
     let at = |key: &[u8]| range.young.iter().filter(|r| r.clip.contains(key)).count();
     let depth = range.young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default();
@@ -130,13 +134,14 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 }
 
 impl Job {
-    /// Returns a job that merges the young files `young`, and the run from key `from` on, into the
-    /// run. It is cut if it would read more than a job may. Returns `None` if there is nothing to
-    /// merge.
+    /// Returns a job that merges the young files `young` and the part of the run from key `from`
+    /// on. The job is cut at a key if it would read more than a job may. Returns `None` if there is
+    /// nothing to merge.
     ///
-    /// `newest` is the largest Seq when `young` was listed. Flushes may have added young files and
-    /// files of the run since then. Files added at the end of the run are left out. A file added
-    /// between the inputs is included, together with the young files that are older than it.
+    /// `newest` was the largest Seq when the caller listed `young`. Flushes may have added young
+    /// files and files of the run since then. Files added at the end of the run are left out. A
+    /// file added between the inputs is included, together with the young files that are older than
+    /// it.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
@@ -157,8 +162,8 @@ impl Job {
 }
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// Returns a job that adds young files to the run without rewriting them: all those that
-    /// overlap no other file of the range.
+    /// Returns a job that adds young files to the run without rewriting them. It adds all young
+    /// files that overlap no other file of the range.
     fn join(&self) -> Option<Job> {
         let young = &self.range.young;
         let alone = |i: usize, r: &Reference<F>| {
@@ -182,8 +187,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// Returns a merge of young files that are similar in size and neighbours in age. FIFO eviction
     /// drops whole files, oldest first, so a file must not mix old and new rows.
     fn by_age(&self) -> Option<Job> {
-        // A merge by age may not exceed the size of a job, because a job that is cut keeps its
-        // input files alive.
+        // A merge by age must fit in one job. If it were cut at a key, the remainders would keep
+        // its input files alive.
         let most = self.limits.window_bytes.min(self.limits.job_bytes_max);
         let small = self.young_parts.iter().filter(|part| part.bytes <= most / AGE_WIDTH as u64);
         if small.count() < AGE_WIDTH {
@@ -195,7 +200,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         widest.map(|window| self.job(window, Reason::Size))
     }
 
-    /// Returns the smallest window of generations that are similar in size and neighbours in age.
+    /// Returns the smallest window (see `windows`) of generations that are similar in size and
+    /// neighbours in age.
     fn similar(&self) -> Option<Candidate> {
         let neighbours = self.windows(MERGE_WIDTH..=MERGE_WIDTH).into_iter();
         let similar = neighbours.filter(|candidate| self.is_similar(candidate));
@@ -203,10 +209,10 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     }
 
     /// True if merges of the range are delayed until a key has too many sources, so that each byte
-    /// is written fewer times. Merges are not delayed in small ranges, because merging these whole
-    /// is quick, nor in ranges with many young files, because reads would become slow. Merges of
-    /// short rows are not delayed either: one more file costs a read the same for any row length,
-    /// but short rows are cheap to merge.
+    /// is written fewer times. Merges are not delayed in small ranges, which are quick to merge,
+    /// nor in ranges with many young files, because reads would become slow. Merges of short rows
+    /// are not delayed either: short rows are cheap to merge, while one more file costs a read the
+    /// same for any row length.
     fn waits(&self) -> bool {
         let range = self.range;
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
@@ -222,7 +228,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     }
 
     /// Returns a merge of all young files into the run if searching several files has cost readers
-    /// as much as the merge costs. A large run is not rewritten for a little new data.
+    /// as much as the merge costs. A large run is not rewritten for a small amount of new data,
+    /// except once an hour.
     fn for_readers(&self) -> Option<Job> {
         let readers = self.facts.readers(self.range);
         if readers < Readers::Losing || self.range.young.is_empty() {
@@ -230,15 +237,16 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         }
         let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
         let is_due = readers == Readers::Served || self.is_part(&candidate, RUN_FOR_READERS);
-        // Never cut this merge: a flush between its two parts would make it due again from the
-        // start.
+        // Never cut this merge at a key. Between the two parts a flush could add a file, and the
+        // merge would become due again from the start.
         let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
         let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
-    /// Returns a merge of a file with entries that a range tombstone hides, or else of the file
-    /// with the oldest or the most tombstones that a merge into the run would drop.
+    /// Returns a merge because of entries that can be dropped. It merges a file with entries that a
+    /// range tombstone hides. If there is none, it merges the file with the oldest or the most
+    /// tombstones that a merge into the run would drop.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
         let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
@@ -249,8 +257,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return self.rewrite(reference, Reason::RangeTombstone);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
-        // Use only tombstones that all readers see. A merge would keep the others, and would be
-        // picked again and again.
+        // Consider only tombstones that all readers see. A merge would keep other tombstones, and
+        // would be picked again and again.
         let droppable = || {
             let parts = parts().filter(|(r, _)| is_sound(r));
             parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
@@ -310,8 +318,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         None
     }
 
-    /// Returns a job that compresses the first files that compression could make smaller, if the
-    /// run is at rest.
+    /// Returns a job that compresses files of the run, if the run is at rest. It takes the first
+    /// files that compression could make smaller.
     fn rest(&self) -> Option<Job> {
         let limits = self.limits;
         let is_at_rest = |r: &Reference<F>| r.file.seqs().1 <= limits.rests_below;

@@ -1,9 +1,9 @@
 //! Builds the edit that installs the outputs of jobs, as a pure function of the current version.
 //!
 //! Invariants
-//! * A range references an output by a clip that covers the parts written inside the range's span.
-//! * A range that has changed since the pick keeps its inputs and gets no outputs. Other ranges are
-//!   not affected.
+//! * The clip of a reference to an output covers the keys that were written for the range.
+//! * A range that has changed since the job was picked keeps its inputs and gets no outputs. Other
+//!   ranges are not affected.
 //! * An output that no range references is not added to the version.
 
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::super::plan::Job;
 use super::task::{Task, inputs, run_inputs, young_inputs};
 use crate::lsm::background::new_file::NewFile;
 
-/// The edit for a set of jobs, and its consequences.
+/// The edit for several jobs, and its consequences.
 pub(super) struct Exchange {
     pub(super) edit: VersionEdit,
-    /// Files that have no references after the edit.
+    /// Files without references after the edit.
     pub(super) gone: Vec<Arc<FileEntry>>,
-    /// Outputs that the edit does not add.
+    /// Outputs that the edit does not add to the version.
     pub(super) unused: Vec<FileNumber>,
 }
 
 /// Builds the edit that replaces the inputs of tasks by their outputs. Leaves out a task if
 /// `version` no longer has the task's inputs in place, or has a new file where its outputs belong.
-/// Returns `None` if no task is left. `remainders` are the references that [`remainders`] returned
-/// for all tasks.
+/// Returns `None` if no task is left. `remainders` contains the results of [`remainders`] for all
+/// tasks.
 pub(super) fn exchange(
     version: &Version,
     tasks: &[Task],
@@ -90,9 +90,9 @@ fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta>
     files.iter().filter_map(reference).collect()
 }
 
-/// True if an input of the job is no longer in its place, or if a file has joined the run inside
-/// the span of an output since the pick. Such a file has keys between those of the inputs and
-/// overlaps no young file.
+/// True if, since the pick, an input of the job has left its place, or a file has joined the run
+/// inside the span of an output. A file can join there if its keys are between those of the inputs
+/// and it overlaps no young file.
 fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
     let is_in_place = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {
@@ -111,8 +111,9 @@ fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[Referen
     !young.chain(run).all(is_in_place) || spans.any(|span| now.run_in(span).iter().any(is_new))
 }
 
-/// Returns references to the remainders of inputs that are merged only below the job's cut: the
-/// same files in the same places, with smaller clips. `bytes` estimates the size of a remainder.
+/// Returns references to the remainders of inputs, if the job is cut at a key: the parts above the
+/// cut. They are the same files in the same places, with smaller clips. `bytes` estimates the size
+/// of a remainder.
 pub(super) fn remainders(
     range: &FileRange,
     job: &Job,

@@ -1,9 +1,9 @@
 //! Loom model of two jobs that share an input, and of a concurrent flush, in every order. No file
-//! is lost and no row is duplicated.
+//! may be lost, and no row may be duplicated.
 //!
 //! Versions and the exchange are production code; a lock around a version replaces the manifest.
 //! The engine never runs two jobs of a range at once (`MaintenanceState::claim`); this model shows
-//! that nothing would be lost even if it did.
+//! that nothing would be lost even then.
 
 use loom::thread;
 
@@ -18,8 +18,8 @@ use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);
 
-/// Describes a file. Flushed file n holds the commits of Seq n, and an output holds those of its
-/// inputs.
+/// Returns the metadata of a file. Flushed file n holds the commits of Seq n, and an output holds
+/// the commits of all its inputs.
 fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
     FileMeta {
         number: FileNumber(number),
@@ -114,8 +114,8 @@ fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[
     true
 }
 
-/// Two jobs were picked from one version and have a common input: one of them is declined. A
-/// concurrent flush is not lost.
+/// Two jobs were picked from the same version and have a common input. Exactly one of them must be
+/// declined, and a concurrent flush must not be lost.
 #[test]
 fn trap_10_loom_of_two_jobs_with_a_common_input_one_declines() {
     check_model(|| {

@@ -1,4 +1,4 @@
-//! A compaction job together with its range, and the files that it reads.
+//! A compaction job with its range, and helpers that list the files that the job reads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::manifest::{FileRange, FileReference};
 use super::super::plan::Job;
 use crate::lsm::background::new_file::share;
 
-/// A job and the range, in the version from which the job was picked.
+/// A job, and its range as in the version from which the job was picked.
 pub(in crate::lsm) struct Task {
     pub(super) range: Arc<FileRange>,
     pub(super) job: Job,
@@ -46,8 +46,8 @@ pub(super) fn inputs<'a>(
     young_inputs(range, job).chain(run_inputs(range, job))
 }
 
-/// Returns the clips of files that may hold older versions than the inputs do: the young files
-/// after the last input, and the files of the run that are not inputs.
+/// Returns the clips of files that may hold older versions of a key than the inputs hold: the young
+/// files after the last input, and the files of the run that are not inputs.
 pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
     let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
     let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));

@@ -1,5 +1,5 @@
-//! Finds sets of files that may be merged. Computes which files must be merged together to keep the
-//! order of versions, and what the merge costs.
+//! Finds candidates for a merge. Computes which files must be merged together, so that the order of
+//! versions is kept, and how much the merge costs.
 
 use crate::format::edit::Placement;
 use crate::format::span::Span;
@@ -8,10 +8,10 @@ use crate::ranges::{Range, RangeFile, Reference};
 
 use super::super::plan::{Facts, Job, Limits, Part, Reason};
 
-/// Files that could be merged, as positions in the range's lists.
+/// Files that could be merged, as indexes into the range's lists of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Positions in the list of young files, ascending, so the newest file is first.
+    /// Indexes into the list of young files, ascending, so the newest file is first.
     pub(super) young: Vec<usize>,
     pub(super) run: std::ops::Range<usize>,
     pub(super) placement: Placement,
@@ -26,7 +26,7 @@ pub(super) struct Picker<'a, F, A> {
     pub(super) run_parts: Vec<Part>,
 }
 
-/// The keys and Seqs that a set of files covers.
+/// The keys and Seqs that several files cover.
 pub(super) struct Bounds {
     pub(super) span: Span,
     seq_min: Seq,
@@ -44,8 +44,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Self { range, facts, limits, young_parts, run_parts }
     }
 
-    /// Returns the candidates for a merge into the run: each suffix of the young files (the oldest
-    /// ones) and each single young file, with all files that must be merged with them.
+    /// Returns the candidates for a merge into the run: for each n the n oldest young files, and
+    /// each young file alone, always with all files that must be merged together with them.
     pub(super) fn run_candidates(&self) -> Vec<Candidate> {
         let count = self.range.young.len();
         let suffixes = (0..count).map(|from| (from..count).collect());
@@ -60,8 +60,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// Adds every file that overlaps the output, except files whose entries are all newer than the
-    /// output's. Repeats this until no file is missing.
+    /// Adds every file that overlaps the output, unless all entries of the file are newer than
+    /// those of the output. Repeats this until no more file must be added.
     pub(super) fn close(
         &self,
         mut young: Vec<usize>,
@@ -87,8 +87,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Returns windows: sets of overlapping young files that are neighbours in age. The number of
-    /// generations in each window is in `widths`.
+    /// Returns the windows that can be merged. A window is a set of overlapping young files that
+    /// are neighbours in age. The number of generations in each window is in the range `widths`.
     pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -114,9 +114,9 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 
     /// Returns the generation of each file of `young`. Files with interleaved Seqs, such as the
-    /// outputs of one job, share a generation. All files in `young` must overlap each other,
-    /// because for other files, such as the output of a cut job and the remainders of its inputs,
-    /// the Seqs do not show which is older.
+    /// outputs of one job, share a generation. All files in `young` must overlap each other.
+    /// Otherwise the Seqs need not show which file is older, for example for the output of a cut
+    /// job and the remainders of its inputs.
     fn generations(&self, young: &[usize]) -> Vec<usize> {
         let (mut generation, mut oldest) = (0, Seq::MAX);
         let next = |i: &usize| {
@@ -131,7 +131,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 
     /// Adds the young files that the output would overlap in both keys and Seqs. Repeats this until
-    /// no file is missing.
+    /// no more file must be added.
     fn close_young(&self, mut young: Vec<usize>) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
             let before = young.len();
@@ -156,8 +156,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }
 
-    /// True if the single output is older or newer, as a whole, than every other file that it
-    /// overlaps.
+    /// True if every other file that the output overlaps is either older or newer than the whole
+    /// output.
     fn stays_ordered(&self, candidate: &Candidate) -> bool {
         let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
             return false;
@@ -174,7 +174,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         others.all(|(_, other)| disjoint(other)) && run.iter().all(above_run)
     }
 
-    /// True if the young files have at least 1/`parts` of the bytes that they overlap in the run.
+    /// True if the young files have at least 1/`parts` as many bytes as the files of the run that
+    /// they overlap.
     pub(super) fn is_part(&self, candidate: &Candidate, parts: u64) -> bool {
         let overlapped = self.run_bytes(candidate);
         (self.bytes(candidate) - overlapped).saturating_mul(parts) >= overlapped
@@ -205,11 +206,11 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// Returns the cost of the candidate in a range whose merges are delayed until a key has as
-    /// many sources as the limit: its bytes divided by the square of the number of removed sources,
-    /// scaled. The square favours merges that remove more sources, because the limit is then
-    /// reached later. If the cost per source decided alone, the two newest files would be merged
-    /// again and again.
+    /// Returns the cost of the candidate, for a range whose merges are delayed until a key has as
+    /// many sources as the limit. The cost is the number of bytes divided by the square of the
+    /// number of removed sources, scaled. The square favours merges that remove more sources,
+    /// because then it takes longer to reach the limit again. Without the square, the two newest
+    /// files would be merged again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
@@ -239,12 +240,14 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         if len == 0 { 0..0 } else { from..from + len }
     }
 
-    /// Returns the job that merges `candidate`, or as much of it as a job may read.
+    /// Returns the job that merges `candidate`, cut at a key if the job would otherwise read too
+    /// much.
     pub(super) fn job(&self, candidate: &Candidate, reason: Reason) -> Job {
         self.cut_job(candidate, reason, self.cut(candidate))
     }
 
-    /// Returns the job that merges `candidate` below a key, or all of it.
+    /// Returns the job that merges `candidate` up to the key `below`, or all of it if `below` is
+    /// `None`.
     pub(super) fn cut_job(
         &self,
         candidate: &Candidate,

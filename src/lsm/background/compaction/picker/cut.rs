@@ -1,5 +1,5 @@
-//! Finds the key at which to end a job that would otherwise be too long. The job merges its inputs
-//! below that key.
+//! Finds the key at which to cut a job that would otherwise read too much. A cut job merges only
+//! the part of its inputs below that key.
 //!
 //! Invariants
 //! * Inputs have keys on both sides of the cut, so every cut job makes progress and leaves a
@@ -12,11 +12,11 @@ use super::super::plan::Facts;
 use super::candidate::{Candidate, Picker, bounds};
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// Returns the key at which a merge of `candidate` ends, if it would otherwise read too much.
-    /// That is the first of these that exists:
+    /// Returns the key at which to cut a merge of `candidate`, or `None` if it need not be cut. The
+    /// key is the first of these that exists:
     ///
     /// 1. The last boundary between files of the run below which the job reads at most
-    ///    `job_bytes_max`. It leaves no remainder of the run's files below it.
+    ///    `job_bytes_max`. Files of the run below this boundary then have no remainder.
     /// 2. The first boundary, if the job reads at most twice `job_bytes_max` below it.
     /// 3. A key from the index of an input.
     pub(super) fn cut(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
@@ -43,12 +43,14 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     }
 
     /// Chooses a key from an input's index. Each input proposes the key below which it has its
-    /// share of `job_bytes_max`. Below the least of these keys no input exceeds its share, so the
-    /// job is not too long. A larger proposed key is preferred if the job still fits.
+    /// share of `job_bytes_max`. Below the smallest proposed key, no input exceeds its share, so
+    /// the job is not too long. The largest proposed key at which the job is not too long is
+    /// chosen.
     fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
         let most = self.limits.job_bytes_max;
         let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));
-        // Only the first file of the run proposes a key: the boundary after it is already too far.
+        // Of the run, only the first file proposes a key, because the boundary after it is already
+        // too far.
         let run = candidate.run.clone().take(1);
         let run = run.map(|i| (&self.range.run[i], &self.run_parts[i]));
         let keys = young.chain(run).filter_map(|(reference, part)| {

@@ -1,5 +1,5 @@
-//! Tests the picker with simulated loads: each install keeps the order of files, reads need few
-//! sources, and bytes are not rewritten too often.
+//! Tests the picker with simulated loads: each installed job must keep the order of files, reads
+//! must need few sources, and bytes must not be rewritten too often.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::rng::Rng;
 
 const ENTRY_BYTES: u64 = 1000;
 
-/// A file: maps each key to the Seq of its newest entry and whether that is a delete.
+/// A file. `entries` maps each key to the Seq of its newest entry, and to whether that entry is a
+/// delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File {
     number: u64,
@@ -52,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-/// Implements methods of [`Facts`] that the test does not need.
+/// Implements the named methods of [`Facts`], which a test does not need.
 macro_rules! unasked {
     (@readers) => {
         fn readers(&self, _: &Range<File>) -> Readers {
@@ -77,7 +78,7 @@ macro_rules! unasked {
     ($($name:ident),*) => { $(unasked!(@$name);)* };
 }
 
-/// Facts computed from the files, with the given read load.
+/// Facts that are computed from the files, except for a given read load.
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
@@ -133,7 +134,7 @@ impl Facts<File> for Exact {
     }
 }
 
-/// Facts computed from the files. The files with these numbers are damaged.
+/// Facts computed from the files. The files with the given numbers are damaged.
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
@@ -187,7 +188,7 @@ fn reference(file: File) -> Reference<File> {
     Reference::new(file, Span::inclusive(first.as_bytes(), last.as_bytes()), None)
 }
 
-/// One range under a simulated load.
+/// One range, and statistics of a simulated load on it.
 struct Tree {
     range: Range<File>,
     limits: Limits,
@@ -197,12 +198,13 @@ struct Tree {
     written_bytes: u64,
     depth_max: usize,
     jobs: usize,
-    /// The most bytes that any job has read.
+    /// The maximum number of bytes that a job has read.
     job_bytes_max: u64,
     partial: usize,
     /// The read load.
     readers: Readers,
-    /// The expected contents: the newest Seq of each key, and whether it deletes.
+    /// The expected contents: the newest Seq of each key, and whether the entry with it is a
+    /// delete.
     model: BTreeMap<u32, (u64, bool)>,
 }
 
@@ -244,7 +246,7 @@ impl Tree {
         self.flush_and_delete(keys, Vec::new());
     }
 
-    /// Flushes a memtable of writes to `keys` and then deletes of `deletes`.
+    /// Flushes a memtable with writes to `keys`, followed by deletes of `deletes`.
     fn flush_and_delete(&mut self, keys: Vec<u32>, deletes: Vec<u32>) {
         self.user_bytes += (keys.len() + deletes.len()) as u64 * ENTRY_BYTES;
         let mut entries = BTreeMap::new();
@@ -317,7 +319,7 @@ impl Tree {
         }
     }
 
-    /// Checks that every key reads as the model expects.
+    /// Checks that reading each key returns its entry in `model`.
     fn check_reads(&self) {
         for (number, (seq, deletes)) in &self.model {
             let name = key(*number);
@@ -352,7 +354,8 @@ fn simulate(flushes: u32, mut next: impl FnMut(&mut Rng, u32) -> u32) -> Tree {
     tree
 }
 
-/// Flushes memtables of new keys in random order, or of the same keys repeatedly, without readers.
+/// Flushes memtables without any readers. If `is_new`, every key is new, in random order; otherwise
+/// the same keys are written repeatedly.
 fn unread(flushes: u32, is_new: bool) -> Tree {
     let mut tree = Tree::new();
     tree.readers = Readers::Few;
@@ -461,7 +464,7 @@ fn check(name: &str, tree: &Tree, limit: f64) {
 
 #[test]
 fn simulated_write_amplification_is_bounded() {
-    // The write amplification of 1.2 does not include writes to the log.
+    // The limits on write amplification do not include writes to the log.
     check("ascending", &simulate(400, |_, i| i), 1.2);
     check("descending", &simulate(400, |_, i| u32::MAX / 64 - i), 1.2);
     check("uniform, 10 memtables", &simulate(400, |rng, _| rng.below(1_000) as u32), 5.0);
@@ -532,7 +535,7 @@ fn files_without_overlap_join_before_others_merge() {
     young(&mut range, 5, (40, 49), &[13, 15]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
-    // Files that overlap no other file join the run first.
+    // Files that overlap no other file must join the run first.
     young(&mut range, 6, (50, 59), &[20, 21]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.is_join()), ((vec![6], vec![]), true));
@@ -542,8 +545,8 @@ fn files_without_overlap_join_before_others_merge() {
 fn trap_14_a_merge_into_the_run_includes_older_overlapping_files() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
-    // A merge of the large newer files would be worth its cost, but it would have to include the
-    // older file 2, which overlaps the same file of the run.
+    // The newer files are large enough for a merge into the run. The merge must include the older
+    // file 2, which overlaps the same file of the run.
     young(&mut range, 2, (10, 12), &[39]);
     for number in 3..6 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
@@ -560,8 +563,7 @@ fn the_oldest_files_merge_with_neighbours_in_age_up_to_a_length() {
         young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10, 20]);
     }
     let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
-    // The job depends neither on the length of the run, nor on the number of sources, nor on which
-    // keys the run has.
+    // The job must depend neither on the keys and the size of the run nor on the number of sources.
     let job = pick(&range, &Exact, &limits(100 * ENTRY_BYTES)).unwrap();
     assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
     assert!(job.run.is_empty() && job.below.is_none());
@@ -570,7 +572,7 @@ fn the_oldest_files_merge_with_neighbours_in_age_up_to_a_length() {
     let job = pick(&range, &Exact, &limits(10 * ENTRY_BYTES)).unwrap();
     assert_eq!(job.young.len(), 3);
     assert_eq!(pick(&range, &Exact, &limits(8 * ENTRY_BYTES)), None);
-    // Do not begin a job that does not fit in the free space.
+    // A merge that does not fit in a job must not begin.
     let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
     assert_eq!(pick(&range, &Exact, &short), None);
 }
@@ -602,8 +604,8 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
 fn the_ninth_source_forces_a_merge() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..10_000).collect::<Vec<_>>());
-    // Each file is twice as large as the next newer one, so no four of them are similar in size,
-    // and none has half the bytes of the run.
+    // Each file is twice as large as the next newer file. So no four of them are similar in size,
+    // and none has half as many bytes as the run.
     for (number, size) in (2..10).zip([512, 256, 128, 64, 32, 16, 8, 4]) {
         let keys: Vec<u32> = (0..size).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
@@ -644,8 +646,8 @@ fn files_that_overlap_no_other_file_join_in_one_job() {
     assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
-/// A range with one run file for each thousand keys, and `over` young files. Each young file covers
-/// the whole range; all of them together have half as many bytes as the run.
+/// A range with `files` files in the run, each with a thousand keys, and `over` young files. Each
+/// young file covers the whole range; all young files together have half as many bytes as the run.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -670,8 +672,8 @@ fn wide(files: u32, over: u32) -> Tree {
 fn a_long_job_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
-    // One file of the run and the parts of young files over it have 1,500 entries, and a job may
-    // read 2,500. So the job is cut after the first file of the run.
+    // The first file of the run and the parts of young files over it have 1,500 entries, and a job
+    // may read 2,500. So the job must be cut after the first file of the run.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
@@ -702,7 +704,7 @@ fn one_long_file_is_cut_by_its_index() {
 fn a_compaction_of_everything_runs_from_left_to_right() {
     let mut tree = wide(5, 2);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // A file flushed after the request is not merged.
+    // A file that is flushed after the request must not be merged.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
     while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq::MAX), &from) {
@@ -720,7 +722,8 @@ fn a_compaction_of_everything_runs_from_left_to_right() {
 fn a_full_compaction_leaves_out_files_flushed_past_the_run() {
     let mut tree = wide(2, 1);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Flush twice: one file overlaps the run, the other is above its end and joins it directly.
+    // Two flushes: the first file overlaps the run, and the second is above its end and joins it
+    // directly.
     young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
     run(&mut tree.range, 51, (100, 109), &[3_000]);
     tree.limits.job_bytes_max = u64::MAX;
@@ -780,7 +783,7 @@ fn old_tombstones_are_removed_in_time() {
     assert_eq!((tree.tombstones(), pick(&tree.range, &Exact, &tree.limits)), (0, None));
 }
 
-/// Facts in which a range tombstone hides entries of the given files.
+/// Facts in which a range tombstone hides entries of the files with the given numbers.
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
@@ -817,7 +820,8 @@ fn a_run_at_rest_is_rewritten_piece_by_piece() {
     let large = || Fenced(vec![1, 2, 3, 4]);
     tree.limits.rests_below = Seq(8);
     let rests = |tree: &Tree| {
-        // These facts report no range tombstone, so only compression at rest applies.
+        // These facts report no range tombstone, so the only possible reason for a job is
+        // compression.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
             unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
@@ -887,7 +891,7 @@ fn random_jobs_lose_nothing_however_short_they_are() {
     assert!(partial > 100, "{partial} partial jobs");
 }
 
-/// A damaged file is never an input, but the files around it are still merged.
+/// A damaged file must never be an input, but the files around it must still be merged.
 #[test]
 fn trap_28_jobs_exclude_a_damaged_file() {
     let mut rng = Rng::from_seed(28);
