@@ -6,8 +6,8 @@
 //! * bytes of a file are counted when they are written, and pages at the sync that makes them
 //!   durable, or when the file is dropped without a sync.
 //!
-//! Locks: one for the account and one for each file being written. They are never held together,
-//! and only for a few instructions.
+//! Locks: one for the account and one for each file being written. No thread holds two of them at
+//! the same time, and each is held only for a few instructions.
 
 use std::fmt;
 use std::io;

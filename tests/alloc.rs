@@ -63,11 +63,11 @@ unsafe impl GlobalAlloc for Counting {
 
 /// The number of rows of partition `few`; partition `many` has twice as many.
 const ROWS: u64 = 10_000;
-/// One allocation is allowed per this many additional rows. A block has about a hundred.
+/// One allocation is allowed per this many additional rows. A block has about a hundred rows.
 const ROWS_PER_ALLOCATION: u64 = 200;
 
-/// Filters that are combined with the partition. They have every kind of comparison, and each is
-/// true for some rows.
+/// Filters that are tested together with a condition on the partition. They contain every kind of
+/// comparison, and each filter is true for some rows.
 const FILTERS: [&str; 13] = [
     "Number eq 7",
     "Large ge 500L and Large lt 600L",

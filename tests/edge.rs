@@ -1,7 +1,7 @@
 //! Tests the edge profile (options for devices with little memory): writes and reads several times
 //! as many bytes as the profile may use in memory. The operating system reports the resident
-//! memory, and a counting allocator the size of the heap. The same files are also opened under both
-//! profiles.
+//! memory, and a counting allocator the size of the heap. One test opens the same files alternately
+//! with this profile and with the default options.
 //!
 //! The test starts this program again and measures that process, which runs only one test. The
 //! memory of other tests is therefore not included.

@@ -1,7 +1,7 @@
 //! Checks of the source text: layers of modules ("floors"), import cycles ("circles"), parts of the
 //! engine, lengths, headers, leftovers, links, prose, and that documents, code and tests agree.
 //!
-//! Each rule is a function that takes text and returns offences. They are printed in the form
+//! Each rule is a function that takes text and returns offences. An offence is printed as
 //! `file:line: rule: what`. Each rule has a test in which it finds an offence.
 //!
 //! `.ci/run` also runs rustfmt, clippy and rustdoc.

@@ -190,7 +190,7 @@ fn a_limit_below_the_minimum_is_refused_and_one_below_the_current_size_opens() {
     let error = options(&fs).max_disk(500 << 10).open("db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.chain().contains("at least"), "{}", error.chain());
-    // A limit below the current size: the database can be read, and data can be dropped.
+    // With a limit below the current size, the database can still be read, and data can be dropped.
     let small = options(&fs).max_disk(1 << 20);
     let db = small.open("db").unwrap();
     assert!(used(&fs) > 1 << 20);
@@ -229,7 +229,7 @@ fn the_log_does_not_refuse_an_admitted_commit() {
             run_background(&db);
         }
     }
-    // No compaction has freed space: only the reserve for deletes is left.
+    // No compaction has freed space yet, so only the space reserved for deletes is left.
     let mut group = EntityGroup::new("p");
     for i in 0..100 {
         group.delete(&long_key(i)).unwrap();
@@ -312,8 +312,8 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// A flush would remove logs that exceed the smaller limit, but opening runs no flush if the
-/// memtable is empty.
+/// Flushes remove logs that exceed the limit, but opening runs no flush if the memtable is empty.
+/// The kept logs must nevertheless be removed when the limit is smaller than before.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {

@@ -1,8 +1,8 @@
 //! Cuts the power or kills the process at every file operation of small histories, and again during
 //! the recovery that follows.
 //!
-//! A recovered database must show the state after a prefix of the commits: no holes, groups whole,
-//! every commit that was acknowledged as durable. Its files must be sound.
+//! A recovered database must show the state after a prefix of the commits: without gaps, with whole
+//! groups, and with every commit that was acknowledged as durable. Its files must be sound.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -70,7 +70,8 @@ impl Recording {
             let ops = runner.engine.fs.ops();
             marks.push(Mark { ops, process_floor, power_floor, etag_max });
         }
-        // Dropping the handle is not part of the history.
+        // The runner is leaked, because dropping it could add file operations to the recorded
+        // history.
         let fs = runner.engine.fs.clone();
         let (clock, oracle) = (runner.engine.clock.clone(), runner.oracle.clone());
         std::mem::forget(runner);
@@ -245,8 +246,8 @@ fn trap_04_synced_data_survives_whatever_the_durability() {
 }
 
 /// In these programs logs grow (in advance, or when a commit needs the space), the disk is nearly
-/// full at times, and databases are closed. A log must not be mistaken for one that damage cut
-/// short, whatever its length after a power cut.
+/// full at times, and databases are closed. Whatever length a log has after a power cut, it must
+/// not be reported as truncated by damage.
 #[test]
 fn trap_59_power_cuts_around_the_growth_of_logs() {
     let mut tally = Tally::default();
@@ -325,7 +326,8 @@ fn trap_52_leftover_files_do_not_accumulate() {
             let files = runner.engine.fs.paths().len() as u64;
             let stats = runner.engine.db().stats();
             let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
-            // Files that no manifest edit names: LOCK, CURRENT, the manifest, the next log.
+            // In addition there may be the files that no manifest edit names: LOCK, CURRENT, the
+            // manifest, the next log.
             assert!(
                 files <= named + 4,
                 "{files} files, {named} named: {:?}",

@@ -3,7 +3,7 @@
 //! * a database that opens answers every read as the model does, or with `Corruption`;
 //! * once healed from a checkpoint, it answers as the model does;
 //! * once repaired, it has exactly the model's state at the reported moment, less the reported
-//!   losses. With suspect rows kept, it also has rows that were once written, as many as reported;
+//!   losses. Suspect rows, if kept, were once written and are as many as reported;
 //! * each version that `salvage` finds was written, and each that is reported as live is the
 //!   model's row.
 //!
@@ -322,7 +322,7 @@ fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     fitting.unwrap_or_else(|| panic!("{what}: matches no past state; against the last, {wrong}"))
 }
 
-/// Returns the results of point reads, without those that report damage.
+/// Reads every key. Returns the results, except those of reads that report damage.
 fn seen(db: &Db) -> BTreeMap<(usize, String, String), Option<i64>> {
     let mut seen = BTreeMap::new();
     for (table, name) in TABLES.iter().enumerate() {
@@ -465,7 +465,8 @@ fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, cou
     let state = subject.history.at(subject.history.last());
     let then = subject.history.at(report.as_of_seq.ticks());
     let (mut live, mut suspect, mut all) = (0, 0, 0);
-    // The key of the last live or suspect version so far. The versions of a key come newest first.
+    // The key of the last live or suspect version so far. The versions of a key are returned newest
+    // first.
     let mut shown = None;
     let take = |found: rowstone::Salvaged| {
         let key = (found.table.clone(), found.partition_key.clone(), found.row_key.clone());

@@ -42,7 +42,8 @@ fn the_life_of_a_device_replays_bit_for_bit() {
     assert!(first.failure.is_none(), "{first}");
 }
 
-/// Simulations of devices detect mutants of the protocols that a power cut interrupts.
+/// The device simulation must detect these mutants (deliberate bugs) in protocols that a power cut
+/// can interrupt.
 #[test]
 fn the_life_of_a_device_detects_mutants() {
     for name in ["unsynced-log", "forget-ceiling", "half-group"] {

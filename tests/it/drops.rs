@@ -205,7 +205,8 @@ fn trap_56_rows_expire_by_their_timestamp_and_not_earlier() {
     let table = db.create_table("Readings").unwrap();
     db.set_ttl("readings", Some(7 * DAY)).unwrap();
     for day in 0..20 {
-        // Every row lives at least for its time to live, and at most 1/64 longer.
+        // A row expires at the earliest when its age reaches the time to live, and at the latest
+        // when its age is 65/64 of the time to live.
         let live = u64::from(day.min(7u32)) * 300;
         let found = count(&table, KeyRange::all());
         assert!(found == live || found == live + 300, "day {day}: {found}");
@@ -340,14 +341,14 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
         run_background(&db);
         clock.jump(right);
     }
-    // 68 of 72 hours have passed.
+    // The age of the 400 rows is 68 hours, and the time to live is 72 hours.
     fill(&db.table("Readings").unwrap(), "young", 0..100);
     pass(&db, 3);
     assert_eq!(all(&db), 500);
     pass(&db, 8);
     assert_eq!(all(&db), 100, "79 hours");
-    // The device is off for three weeks. Only a clock that may be wrong tells this, so no row
-    // expires yet.
+    // The device is off for three weeks. The only evidence for this is a clock that may be wrong,
+    // so no row expires yet.
     let right = pass(&db, 0) + 21 * DAY_TICKS;
     db.close().unwrap();
     clock.jump(right);

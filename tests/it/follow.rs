@@ -1,6 +1,6 @@
-//! Runs real processes on a real disk: a writer that is killed repeatedly, and concurrently a
-//! follower, a reader of the change feed, and short-lived readers. The writer process also contains
-//! a consumer with a named cursor, which is killed with it.
+//! Runs real processes on a real disk. A writer process is killed repeatedly. A follower, a reader
+//! of the change feed, and short-lived readers run concurrently. The writer process also contains a
+//! consumer of the change feed with a named cursor, so each kill interrupts the consumer, too.
 //!
 //! `ROWSTONE_KILLS=200` sets the number of kills.
 

@@ -21,7 +21,8 @@ const MUTATIONS: u64 = 5_000;
 /// decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
-/// A target that needs a feature: its name, its function, and its seeds.
+/// A target that needs a Cargo feature: its name, its function, and the function that returns its
+/// seeds.
 type More = (&'static str, Target, fn() -> Vec<Vec<u8>>);
 
 #[cfg(feature = "rest")]

@@ -218,8 +218,8 @@ fn no_write_succeeds_once_a_gate_is_closed() {
                 while count() == 0 {}
                 db.gate("parts", KeyRange::partition("in"), GateMode::ReadOnly).unwrap();
                 let (at, seen) = (count(), beside.load(Ordering::Relaxed));
-                // Wait until other threads have made progress, which they can only outside of the
-                // gate's span.
+                // Wait until other threads have written more rows, which is possible only outside
+                // of the gate's span.
                 while beside.load(Ordering::Relaxed) < seen + 10 {}
                 assert_eq!(count(), at);
                 db.lift_gate("parts", KeyRange::partition("in")).unwrap();

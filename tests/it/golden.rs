@@ -124,20 +124,23 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 }
 
 const NEWEST: &str = "v1";
-/// From before hash indexes had several forms. Like it, `v1-without-zones` and `v1-without-sizes`
-/// (of references) were written before version 1 had these optional parts.
+/// A database that was stored before version 1 had several kinds of hash indexes.
+/// (`v1-without-zones` was stored before table files had zones, and `v1-without-sizes` before the
+/// manifest had the bytes of each reference.)
 const FIRST_INDEX: &str = "v1-first-index";
-/// From before manifests had the wear account.
+/// A database that was stored before manifests had the wear account (counts of written bytes).
 const WITHOUT_WEAR: &str = "v1-without-wear";
-/// From before logs and manifests stated their lengths.
+/// A database that was stored before logs and manifests stated their lengths.
 const WITHOUT_LENGTHS: &str = "v1-without-lengths";
-/// With blocks of one page, which are padded. The blocks of the others are smaller.
+/// A database with blocks of one page, which are padded. All other databases have smaller blocks.
 const PADDED: &str = "v1-padded";
-/// With logs that are kept for the change feed, and an import.
+/// A database with an import, and with logs that are kept for the change feed.
 const KEPT: &str = "v1-kept";
-/// Not closed, so opening checks its log and its manifest against their stated lengths.
+/// A database that was not closed, so that opening it checks the log and the manifest against their
+/// stated lengths.
 const KILLED: &str = "v1-killed";
-/// With compressed blocks. Their bytes depend on the compressor, so it is only read.
+/// A database with compressed blocks. Their bytes depend on the compressor, so the tests read this
+/// database but do not compare its bytes.
 const COMPRESSED: &str = "v1-compressed";
 
 fn dir(version: &str) -> PathBuf {

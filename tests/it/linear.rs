@@ -3,8 +3,8 @@
 //!
 //! Each thread follows a seeded program and logs its calls; `rowstone::sim::history` then searches
 //! for this order. Rows are written alone or as twins, two rows that only groups write and that
-//! scans read as one key. The hot keys change during a program, so that conditions are decided in
-//! memtables, young files and runs.
+//! scans read as one key. The hot keys change during a program, so that conditions are evaluated on
+//! rows in memtables, young files and the sorted run.
 //!
 //! `LINEAR=n` makes `n` calls in total instead of 300,000.
 
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-// A wait of `std::sync` blocks inside the standard library, where the sanitizer does not see which
-// thread waits for which.
+// The mutex of `std::sync` is not used, because it blocks inside the standard library, where the
+// sanitizer does not see which thread waits for which.
 use parking_lot::Mutex;
 use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
@@ -71,7 +71,7 @@ struct Store {
     answered: Mutex<HashMap<u32, Option<(ETag, Pair)>>>,
 }
 
-/// A thread with its program.
+/// A thread that makes a seeded sequence of calls.
 struct Client<'s> {
     store: &'s Store,
     thread: u64,
@@ -432,7 +432,7 @@ fn maintain(store: &Store, done: &AtomicBool) -> u64 {
             0 => store.db.flush().unwrap(),
             1 => store.db.compact().unwrap(),
             2 => store.db.sync().unwrap(),
-            // The clock may jump further than Seqs are reserved ahead.
+            // The clock may jump beyond the Seqs that are reserved.
             3 => store.clock.jump(START + rng.below(600_000_000)),
             _ => drop(store.db.step(std::time::Duration::ZERO)),
         }

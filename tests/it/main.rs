@@ -1,5 +1,5 @@
-//! Suites that use the library as its users do: scripts, random programs, crashes, faults, damage,
-//! threads, and the binary as a process.
+//! Suites that use the library as its users do: scripts, random sequences of operations, crashes,
+//! faults, damage, threads, and the binary as a process.
 //!
 //! `tests/tidy.rs` checks the source text, and unit tests next to the code test internals.
 

@@ -1,4 +1,5 @@
-//! Runs random programs with random options on the engine and on the oracle.
+//! Runs random programs (sequences of operations) with random options on the engine and on a simple
+//! model, the oracle, and compares the answers.
 //!
 //! `PROGRAMS=n` sets the number of programs, `SEED=n` runs only the program of this seed.
 
@@ -21,7 +22,7 @@ fn programs_with_crashes_agree_with_the_oracle() {
     print(counts, "crashing");
 }
 
-/// Runs one half of the programs; each of two tests runs a half.
+/// Runs half of the programs. Each of the two tests runs one half.
 fn run(first: u64, mix: Mix) -> Counts {
     if let Some(seed) = number("SEED") {
         return check(&Program::random(seed, STEPS, mix));

@@ -113,7 +113,8 @@ fn a_page_that_takes_too_long_ends_early_and_may_be_empty() {
     let db = open(&MemFs::new(), Arc::new(Ticking(ManualClock::new(START))));
     let table = db.create_table("Pages").unwrap();
     fill(&table, 1, 60_000);
-    // Zones (statistics of the values in a block) have no keys, so every row is evaluated.
+    // Zones (bounds of the property values in a block) do not cover keys, so every row is
+    // evaluated.
     let last = table.query("RowKey eq 'r059990' or RowKey eq 'r000005'").unwrap();
     assert_eq!(keys(last.clone()), ["p0/r000005", "p0/r059990"]);
     let hasty = last.clone().time_budget(Duration::ZERO);
@@ -121,7 +122,7 @@ fn a_page_that_takes_too_long_ends_early_and_may_be_empty() {
     assert_eq!(found, ["p0/r000005", "p0/r059990"]);
     assert!(lengths.len() > 2 && lengths.contains(&0), "{lengths:?}");
     assert_eq!(follow(&last.time_budget(Duration::from_secs(3600)), 10, |_| {}).1, [2]);
-    // Matching rows take time too.
+    // Returning matching rows also uses up the time budget.
     let all = table.scan(KeyRange::all()).time_budget(Duration::ZERO);
     let page = all.page(1_000).unwrap();
     assert!(page.entities().len() < 1_000 && page.next().is_some());
@@ -141,7 +142,7 @@ fn thousands_of_absent_points_end_a_page() {
     assert_eq!(follow(&query.reverse(), 10, |_| {}).0, ["p0/r000003"]);
 }
 
-/// The filter has more empty key intervals between the rows than one page may read.
+/// The filter matches many key intervals without rows, more than one page may read.
 #[test]
 fn a_page_that_ends_between_intervals_has_a_token() {
     let db = open(&MemFs::new(), still());
@@ -159,7 +160,8 @@ fn a_page_that_ends_between_intervals_has_a_token() {
         middle(Filter::partition),
         middle(|pk| Filter::row_prefix(pk, "r")),
         middle(|pk| Filter::row(pk, "row")),
-        // These filters give intervals between excluded partitions, and between excluded rows.
+        // The key intervals of these filters are between excluded partitions, or between excluded
+        // rows.
         Filter::every((0..6_000).map(|i| prop("PartitionKey").ne(format!("m{i:05}")))),
         Filter::every((0..6_000).map(|i| prop("RowKey").ne(format!("m{i:05}"))))
             .and(Filter::any(["a", "b", "z"].map(Filter::partition))),

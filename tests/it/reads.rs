@@ -24,7 +24,7 @@ fn note(number: u64) -> Entity {
     Entity::new(format!("p{}", number % 3), format!("r{number:05}")).with("Note", "x".repeat(80))
 }
 
-/// Flushes, compacts or runs steps, at random.
+/// Flushes, compacts or runs background steps, at random.
 fn maintain(db: &Db, rng: &mut Rng) {
     match rng.index(4) {
         0 => db.flush().unwrap(),
@@ -46,7 +46,8 @@ fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
         table.insert(note(number)).unwrap();
     }
     for round in 0..20u64 {
-        // Rows deleted or inserted during the scan may be seen or not; all others are seen once.
+        // Rows that are deleted or inserted during the scan may be returned or not. All other rows
+        // of the table are returned once.
         let stays: BTreeSet<u64> = (0..600).filter(|number| number % 20 != round).collect();
         let mut seen = Vec::new();
         let mut token = None;

@@ -171,7 +171,8 @@ fn whole_files_are_evicted_and_other_tables_unchanged() {
     for (i, entity) in &kept {
         assert!(entity.properties().eq(row(Order::Scattered, *i).properties()), "row {i}");
     }
-    // The oldest rows of each table were evicted first; both tables reach back equally far.
+    // In each table the oldest rows were evicted first. The oldest remaining rows of the two tables
+    // have about the same age.
     let firsts = [(log, [1, 2]), (trace, [0, 0])].map(|(table, of)| {
         let found = rows(&table).unwrap();
         let first = *found.keys().next().unwrap();

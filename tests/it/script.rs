@@ -109,7 +109,7 @@ impl Script {
     }
 }
 
-/// Returns the option `name` of a command, or `default` without it.
+/// Returns the option `name` of a command, or `default` if the command lacks the option.
 fn number<T: FromStr>(command: &mut Command, name: &str, default: T) -> Result<T, String> {
     let Some(text) = command.take(name)? else { return Ok(default) };
     text.parse().map_err(|_| format!("{name}={text} is no number"))

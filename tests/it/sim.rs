@@ -1,8 +1,8 @@
 //! Tests of the simulation: seeds run without failure, replays are identical, and mutants are
 //! detected.
 //!
-//! `SEEDS=n` sets the number of seeds. `rowstone sim --mutants all` searches for all mutants, which
-//! `.ci/run` does with an optimised build.
+//! `SEEDS=n` sets the number of seeds. `.ci/run` calls `rowstone sim --mutants all`, which searches
+//! for a seed that detects each mutant, with an optimised build.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Tests several threads on one database: of concurrent inserts of a key one succeeds, groups are
-//! visible as a whole, and ETags only grow.
+//! Tests several threads on one database: exactly one of several concurrent inserts of a key
+//! succeeds, groups are visible as a whole, and ETags only grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -72,8 +72,8 @@ pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
         .collect()
 }
 
-/// Returns the name of the module that has a floor: the first of the path, or the first two in the
-/// folder [`ROOM`].
+/// Returns the top module, which has a floor, of a module path: the first module, or the first two
+/// modules if the first is the folder [`ROOM`].
 fn top_module(modules: &[&str]) -> Option<String> {
     match modules {
         [ROOM, inner, ..] => Some(format!("{ROOM}::{inner}")),

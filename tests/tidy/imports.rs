@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Source, is_word};
 
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
-/// Maximum length of a chain of imports from a name to its definition. A longer chain is a loop.
+/// Maximum length of a chain of imports from a name to its definition. A longer chain is assumed to
+/// be a loop.
 const HOPS_MAX: usize = 16;
 
 /// A use of an item that another file defines: its place, and the path as written.

@@ -15,7 +15,7 @@ const PATTERNS: &[(&str, &str, &str)] = &[
     ("thread::sleep", "sleep", "wait for a condition, or move a manual clock"),
     ("sleep_ms", "sleep", "wait for a condition, or move a manual clock"),
 ];
-/// The most lines in which a file says what it is.
+/// The maximum number of lines of a module header (`//!`).
 const HEADER_LINES_MAX: usize = 10;
 const WORDS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
 

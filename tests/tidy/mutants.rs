@@ -1,6 +1,6 @@
 //! Checks the mutants, deliberate bugs behind switches: each switch `mutant!("name")` in the code
 //! is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`, each listed mutant is in the code,
-//! and there are at most [`MUTANTS_MAX`].
+//! and there are at most [`MUTANTS_MAX`] switches.
 //!
 //! An entry of the list is written `entry("name", …`. Names are short words with hyphens.
 

@@ -23,7 +23,7 @@ const RARE: &[(&str, &str)] = &[
     ("beside", "next to, concurrently with, along with"),
     (WHAT, "begin with the thing: the file, the commit, the range"),
 ];
-/// Further words to avoid, which are sometimes the right ones.
+/// Further words that are often unclear and sometimes right, with the words to write instead.
 const SELDOM: &[(&str, &str)] = &[
     ("whose", "with, of which"),
     ("anybody", "any reader, any caller"),
@@ -38,7 +38,8 @@ const SELDOM: &[(&str, &str)] = &[
 ];
 /// A word that is counted only at the beginning of a sentence.
 const WHAT: &str = "What";
-/// The maximum uses per thousand words of the tree: of `RARE`, and of both lists together.
+/// The maximum number of uses per thousand words of the tree: of words of `RARE`, and of words of
+/// both lists together.
 const RARE_MAX: f64 = 1.0;
 const ALL_MAX: f64 = 2.0;
 

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * from one second after the displacement on, the first process acknowledges nothing, and changes
-//!   no file of the other database or process;
-//! * the first database still has every row that was acknowledged before.
+//!   no file of the second database or process;
+//! * the first database still has every row that was acknowledged before the displacement.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ use super::step::{Config, Lane, Scan, Verb, Write};
 pub const PATH: &str = "db";
 /// The size of a key range, so small that ranges are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
-/// Logs are short.
+/// The size of a new log, so small that logs are often replaced.
 pub(super) const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
 /// The price of a merge that is done to speed up reads, so low that one or two queries justify it.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
@@ -54,7 +54,7 @@ pub struct Engine {
     pub config: Config,
     /// A layer above `power` that injects failing operations.
     pub(super) faults: FaultFs,
-    /// A layer below `faults` that ends the run at a chosen operation.
+    /// A layer below `faults` that simulates a kill or a power cut at a chosen operation.
     pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
@@ -65,7 +65,7 @@ pub struct Engine {
     compaction: Option<Compaction>,
 }
 
-/// Makes an additional file system layer between the engine and the memory.
+/// Creates an additional file system layer between the engine and the memory file system.
 pub type Wrap = fn(MemFs) -> Arc<dyn Fs>;
 
 impl Engine {
@@ -143,10 +143,11 @@ impl Engine {
         self.db.take().map_or(Ok(()), |db| db.close())
     }
 
-    /// Drops the handle as a killed process would, and continues with the contents of `fs`.
+    /// Simulates a kill: drops the database without closing it, and continues with the contents of
+    /// `fs`.
     pub(super) fn abandon(&mut self, fs: MemFs) {
-        // Cuts the power before the handle is dropped, because writes by the dropped handle would
-        // only cost time.
+        // Cuts the power first, so that dropping the handle writes nothing. Such writes would only
+        // cost time.
         drop(self.power.cut(End::Kill));
         self.let_go();
         self.fs = fs;
@@ -157,7 +158,8 @@ impl Engine {
         (self.flush, self.compaction, self.db) = (None, None, None);
     }
 
-    /// Returns the number of failed operations that the engine could notice.
+    /// Returns the number of injected faults that occurred, without the kinds of faults that the
+    /// engine cannot notice.
     pub(super) fn faults_met(&self) -> u64 {
         let seen = FaultKind::ALL.into_iter().filter(|kind| !kind.is_hidden());
         seen.map(|kind| self.faults.delivered_of(kind)).sum()
@@ -175,8 +177,8 @@ impl Engine {
         let dropped = self.db().delete_table(name);
         let answers = match (&dropped, handle) {
             (Ok(()), Ok(handle)) => {
-                // The write is a delete, because it adds no shape that would affect the numbers of
-                // later shapes.
+                // The write is a delete, because a delete adds no shape (the property names and
+                // types of a row), which would change the numbers of later shapes.
                 vec![handle.get("a", "r00").map(drop), handle.delete("a", "r00")]
             }
             _ => Vec::new(),
@@ -196,7 +198,7 @@ impl Engine {
         self.db().engine().commit(&Batch::of_change(&gate, change), Durability::Sync).map(drop)
     }
 
-    /// Submits a group without waiting for it.
+    /// Submits a group of writes as one commit, without waiting for the commit.
     pub(super) fn submit(
         &self,
         table: &str,
@@ -390,7 +392,7 @@ impl Engine {
         Ok((pinned.tables[&name.to_lowercase()].clone(), Some(&pinned.snapshot)))
     }
 
-    /// Calls `read` with the database at `path` of `fs`, which is opened without faults.
+    /// Opens the database at `path` of `fs`, without injected faults, and calls `read` with it.
     fn with_copy<T>(
         &self,
         fs: &MemFs,
@@ -408,7 +410,7 @@ impl Engine {
         self.with_copy(fs, path, |db| Ok((state_of(db)?, db.verify()?.problems)))
     }
 
-    /// Returns options for opening the contents of `fs`.
+    /// Returns options for opening a database in `fs`.
     pub(super) fn options_on(&self, fs: &MemFs) -> Options {
         options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
@@ -419,13 +421,13 @@ impl Engine {
         Options { targets: None, ..self.options_on(fs) }
     }
 
-    /// Returns the last published Seq of the database at `path` of `fs` after opening it.
+    /// Opens the database at `path` of `fs`, and returns the Seq of its last published commit.
     pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
         self.with_copy(fs, path, |db| Ok(db.engine().reader().published().ticks()))
     }
 
-    /// Whether the database at `path` of `fs` has the same incarnation as this database. No copy
-    /// may have it.
+    /// Whether the database at `path` of `fs` has the same incarnation (identity) as this database.
+    /// A copy of the database must have a new incarnation.
     pub(super) fn is_incarnation_of(&self, fs: &MemFs, path: &str) -> bool {
         let copy = self.with_copy(fs, path, |db| Ok(db.engine().reader().incarnation()));
         copy.is_ok_and(|copy| copy == self.db().engine().reader().incarnation())
@@ -522,7 +524,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
 /// Returns the entity tag of a Seq in ticks.
 ///
 /// # Panics
-/// If `ticks` is beyond the year 9999: the oracle has no such Seq.
+/// If `ticks` is after the year 9999. The oracle has no such Seq.
 pub(super) fn tag(ticks: u64) -> ETag {
     let time = DateTime::from_ticks(ticks).expect("a tag of the oracle");
     format!("W/\"datetime'{time}'\"").parse().expect("a tag by its text")

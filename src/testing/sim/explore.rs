@@ -1,4 +1,4 @@
-//! Explores many seeds with several threads; each seed runs on one thread.
+//! Runs the simulation with many seeds on several threads. Each seed runs on one thread.
 //!
 //! Invariants
 //! * the run of a seed depends on the seed alone, not on the number of threads or on other seeds;
@@ -14,10 +14,10 @@ use crate::sync::Mutex;
 use super::counts::Counts;
 use super::program::{Failure, Mix, Program};
 
-/// The number of steps of a program in an exploration.
+/// The number of steps of each generated program.
 pub const STEPS: usize = 200;
 
-/// Returns the program of a seed.
+/// Returns the program (database options and a list of steps) that is generated from `seed`.
 ///
 /// ```
 /// use rowstone::sim::{activate, explore};
@@ -31,8 +31,9 @@ pub const STEPS: usize = 200;
 ///
 /// A failure names its seed, and `rowstone sim --seed n` runs it again. When the generator changes,
 /// a seed denotes another program. [`Program::shrunk`] looks for fewer steps that fail in the same
-/// way and prints them as a script, which stays valid. Paste it into a file under `tests/scripts`,
-/// run it with `rowstone sim --script`, or read it with [`Program::from_script`].
+/// way and prints them as a script. A script stays valid when the generator changes. Paste it into
+/// a file under `tests/scripts`, run it with `rowstone sim --script`, or read it with
+/// [`Program::from_script`].
 pub fn program(seed: u64) -> Program {
     Program::random(seed, STEPS, Mix::ALL)
 }

@@ -1,12 +1,13 @@
-//! Filters in the oracle: a tree, its text, and its value for a row.
+//! The filters of the oracle. A filter is a tree that can be printed, parsed, and evaluated on a
+//! row.
 //!
 //! Invariants
-//! * independent of the engine: comparisons are implemented a second time, from docs/SEMANTICS.md
-//!   §9.2;
+//! * no code of the engine is used: comparisons are implemented a second time, from
+//!   docs/SEMANTICS.md §9.2;
 //! * the text is in the filter language, and [`Expr::parse`] of the text returns the same tree.
 //!
-//! Invalid filters, literals on the left and bare properties do not occur here. The tests of the
-//! filter language cover them.
+//! Invalid filters, literals on the left of a comparison, and properties without a comparison do
+//! not occur here. The tests of the filter language cover them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -80,7 +81,7 @@ impl Expr {
     /// Reads the text of a condition.
     ///
     /// # Errors
-    /// The text is not one that a condition prints.
+    /// The text is not in the format that [`Expr`] prints.
     pub fn parse(text: &str) -> Result<Expr, String> {
         let bad = || format!("`{text}` is no condition");
         let words = words(text);

@@ -3,7 +3,7 @@
 //! Invariants
 //! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
 //!   prefix has all visible commits whose durability covers this kind of crash;
-//! * recovered commits survive, however the process ends later;
+//! * commits that were recovered once survive all later crashes;
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
 
@@ -196,7 +196,8 @@ impl Runner {
         }
     }
 
-    /// Continues with the image that a crash left, which must have at least `floor` commits.
+    /// Opens the database in `image`, the disk that a crash left, and continues. At least the first
+    /// `floor` commits must be there.
     pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
         self.recover_with(image, floor, Wear::default())
     }
@@ -251,8 +252,9 @@ impl Runner {
         }
     }
 
-    /// Checks that `state` is the state after some number of commits that is at least `floor`.
-    /// These commits are durable from now on; later commits are treated as if they never happened.
+    /// Checks that `state` is the state after the first n commits, for some n that is at least
+    /// `floor`. From now on these n commits are durable, and later commits are treated as if they
+    /// never happened.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
@@ -298,8 +300,8 @@ impl Runner {
     }
 
     /// Closes the database, damages a copy, and opens and reads the copy. Each read must fail or
-    /// return the right result, because checksums cover every byte. One seed in four instead kills
-    /// the process and cuts the last log in a copy of the open database.
+    /// return the right result, because checksums cover every byte. For one seed in four, instead
+    /// truncates the last log in a copy of the open database, and then kills the process.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not during other troubles");
@@ -321,15 +323,15 @@ impl Runner {
         Ok(lines)
     }
 
-    /// Checks that a copy of a killed database is refused if its last log is shorter than when it
-    /// was created.
+    /// Checks that a copy of the database, taken as if the process had been killed, cannot be
+    /// opened if its last log is shorter than when it was created.
     fn cut_log(&mut self, seed: u64) -> Result<(), String> {
         let image = self.engine.fs.kill_image();
         let manifest = ManifestTail::open(Arc::new(image.clone()), Path::new(PATH), false);
         let version = Arc::clone(manifest.map_err(|error| format!("cut: {error:?}"))?.version());
         let last = version.logs.last().map(|log| log.number);
-        // If nothing was written since a clean close, the manifest's edit of the close protects the
-        // last log, and no cut is tested here.
+        // If nothing was written since a clean close, the manifest records where the last log
+        // ended. This case is not tested here.
         let is_closed = version.clean_close.is_some_and(|close| Some(close.log) == last);
         let Some(last) = last.filter(|_| !is_closed) else { return Ok(()) };
         let path = format!("{PATH}/{}", FileName::Wal(last));
@@ -354,8 +356,8 @@ impl Runner {
         }
         let path = rng.pick(&paths).clone();
         let len = image.len(&path).unwrap_or_default();
-        // Half of the damage is near the beginning of the file, because the remaining bytes may be
-        // reserved space only.
+        // In half of the cases the damage is near the beginning of the file, because the rest may
+        // be reserved space without data.
         let front = if rng.chance(1, 2) { len } else { len.min(2048) };
         let at = rng.below(front);
         let done = match rng.below(4) {

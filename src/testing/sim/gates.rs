@@ -1,11 +1,11 @@
-//! Models gates in the oracle. A closed gate refuses writes to a span of keys, or also reads (an
-//! offline span); refused requests are answered `ServerBusy`.
+//! Models gates in the oracle. A closed gate refuses writes to a span of keys. If the span is
+//! offline, the gate also refuses reads. Refused requests are answered `ServerBusy`.
 //!
 //! Invariants
 //! * a write into a closed span is refused before its condition is evaluated (`oracle`);
 //! * a read that would show a row of an offline span is refused;
 //! * any other read of a table with an offline span may be refused, because the oracle does not
-//!   know which rows the plan reads;
+//!   know which rows the engine's query plan reads;
 //! * gates are part of the state after each commit: they survive or are lost with the commit.
 
 use crate::error::Error;

@@ -37,7 +37,7 @@ pub struct Mix {
     pub checkpoints: u64,
     /// Backups of the database, restored and compared.
     pub backups: u64,
-    /// Archive steps, on images of the disk.
+    /// Steps that archive a table into another database, on images of the disk.
     pub archives: u64,
     /// Moved or replaced directories, on images of the disk.
     pub displacements: u64,
@@ -101,17 +101,18 @@ pub(super) struct Generator<'a> {
     remedy: Option<(u64, Step)>,
     /// The number of steps until the closed gate is opened, and the step that opens it.
     lift: Option<(u64, Step)>,
-    /// Whether requests are throttled, so that time must pass between them.
+    /// Whether the database has scalability targets, so that time must pass between requests.
     is_throttled: bool,
     /// The factor by which rows are enlarged to reach the limit on disk use.
     scale: usize,
 }
 
-/// Makes one kind of step.
+/// A function that generates steps of one kind.
 type Make<'a> = fn(&mut Generator<'a>) -> Step;
 
 impl Source<'_> {
-    /// Returns a number below `bound`; 0 after the bytes are used up.
+    /// Returns the next choice, a number below `bound`. Returns 0 after the fuzzer's bytes are used
+    /// up.
     fn below(&mut self, bound: u64) -> u64 {
         match self {
             Source::Seed(rng) => rng.below(bound),
@@ -167,7 +168,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Whether the bytes are used up.
+    /// Whether the fuzzer's bytes are used up. Always false for a seed.
     pub(super) fn is_spent(&self) -> bool {
         matches!(self.source, Source::Bytes([]))
     }
@@ -294,7 +295,7 @@ impl<'a> Generator<'a> {
         self.tickets.clear();
     }
 
-    /// Forgets all handles, which `step` makes invalid, and returns the step.
+    /// Forgets all open handles, because `step` makes them invalid, and returns `step`.
     fn forgetting(&mut self, step: Step) -> Step {
         self.forget_handles();
         step
@@ -474,7 +475,8 @@ impl<'a> Generator<'a> {
         Step::Group { table: self.table(), writes, durability: self.durability() }
     }
 
-    /// Submits, awaits, polls or drops a ticket. Several tickets are open at the same time.
+    /// Returns a step that submits a commit without waiting for it, or that awaits, polls or drops
+    /// the ticket of an earlier commit. Several tickets are open at the same time.
     fn ticket_step(&mut self) -> Step {
         if self.tickets.len() < 6 && self.source.chance(3, 5) {
             let ticket = self.name('t');

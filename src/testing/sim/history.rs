@@ -110,7 +110,8 @@ pub struct Open(usize);
 pub enum Fault {
     /// No order of the calls explains the answers; the text explains why.
     NotLinearizable(String),
-    /// The search gave up, because too many calls were open at the same time.
+    /// The search gave up, because too many calls were open at the same time, or too many
+    /// configurations were possible.
     Undecided(String),
 }
 
@@ -123,7 +124,8 @@ type Configuration = (State, u64);
 /// The search over the calls of one key.
 struct Search<'c> {
     calls: &'c [Call],
-    /// The open call of each slot.
+    /// The open calls. The position of a call here is its slot, the number of its bit in
+    /// configurations.
     open: Vec<Option<usize>>,
     configurations: HashSet<Configuration>,
 }
@@ -365,8 +367,8 @@ impl Search<'_> {
     }
 }
 
-/// Explains why no order explains the answer of call `stuck`, given the possible `states` at the
-/// moment `since`.
+/// Describes why no order of the calls explains the answer of call `stuck`, given the possible
+/// `states` at the moment `since`.
 fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String {
     let end = calls[stuck].returned;
     let mut core: Vec<Call> = calls.iter().filter(|call| call.invoked >= since).copied().collect();

@@ -1,12 +1,13 @@
-//! Seeded simulation of the engine against an oracle.
+//! Seeded simulation of the engine, compared with an oracle (a simple model of the database).
 //!
 //! One seed decides a run: options, calls and their interleaving with background work, the clock,
 //! faults, power cuts and damage. A run uses one thread, no real time and no real disk, so every
-//! failure can be reproduced on every machine. Each step's answers are compared with the oracle's.
-//! The state that survives the end of a run is compared with the acknowledged durability.
+//! failure can be reproduced on every machine. The answers of each step are compared with those of
+//! the oracle. After a kill or power cut, all acknowledged durable commits must be there.
 //!
 //! `explore` says how to reproduce a failure. The internal modules are `generate` (the choice of
-//! steps), `faults`, `quiesce` (checks after background work), and the steps by subject.
+//! steps), `faults`, `quiesce` (checks after background work), and one module for each group of
+//! steps.
 
 pub use crate::mutants::{ActiveMutant, activate};
 pub use mutants::{MUTANTS, Mutant};

@@ -4,7 +4,7 @@
 //! * the import restores the rows unchanged, with their tags, and makes all of them visible at
 //!   once;
 //! * no snapshot from before the import sees the imported rows;
-//! * if the run ends in between, the rows are still in their old files, absent, or imported.
+//! * if a crash interrupts the move, the rows are still in their old files, absent, or imported.
 
 use std::rc::Rc;
 
@@ -63,7 +63,8 @@ impl Runner {
             return Ok(lines);
         }
         self.snapshot(snapshot)?;
-        // The first scan finds the span empty and caches it as a gap, which the second scan uses.
+        // The first scan finds that the span is empty, and caches it as a gap (a key range without
+        // rows). The second scan uses this gap.
         for _ in 0..2 {
             self.scan(table, &Scan { top: Some(1), page: None, at: None, ..scan.clone() })?;
         }

@@ -1,7 +1,8 @@
 //! The mutants that a simulation can detect: bugs known from storage engines, each behind a switch.
 //!
-//! [`activate`](super::activate) activates one. `tests/tidy` compares this list with the switches
-//! in the code. Only a loom model can detect the other mutants (`.ci/loom`).
+//! [`activate`](super::activate) activates one mutant. `tests/tidy` compares this list with the
+//! switches in the code. Mutants that only a loom model can detect are not listed here but in
+//! `.ci/loom`.
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct Mutant {
     pub needs: &'static str,
     /// The bug's row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
-    /// Whether only the device simulation ([`device`](super::device)) can detect the bug, and
-    /// random programs cannot.
+    /// Whether the bug can be detected only by the device simulation ([`device`](super::device)),
+    /// and not by programs generated from a seed ([`explore`](super::explore)).
     pub is_of_device: bool,
 }
 

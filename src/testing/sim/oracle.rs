@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * independent of the engine: nothing here calls the engine;
-//! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is
-//!   found quickly among the prefixes;
+//! * `prints[k]` is the fingerprint of the state after k commits, so that the number of commits in
+//!   a recovered state is found quickly;
 //! * a commit is added when it is submitted; a prefix of the submitted commits is visible;
 //! * `process_floor` and `power_floor` are the numbers of commits that must survive a kill and a
 //!   power cut.
@@ -78,7 +78,7 @@ pub struct Oracle {
     /// The values that each commit replaced.
     undo: Vec<Vec<Set>>,
     prints: Vec<u64>,
-    /// The entity tag of each commit; 0 for a commit without one.
+    /// The entity tag of each commit; 0 for a commit that writes no entity.
     pub(crate) etags: Vec<u64>,
     /// The Seq of each commit, in ticks.
     seqs: Vec<u64>,
@@ -328,7 +328,7 @@ impl Oracle {
         }
     }
 
-    /// Removes the rows of a table for which `goes` returns true.
+    /// Returns the changes that remove the rows of a table for which `goes` returns true.
     fn remove(&self, name: &str, goes: impl Fn(&Row) -> bool) -> Vec<Set> {
         let lower = name.to_lowercase();
         let rows = self.tables.get(&lower).into_iter().flat_map(|table| table.rows.iter());
@@ -577,8 +577,8 @@ mod tests {
             assert_eq!(fingerprint(&at.tables), at.prints[commits]);
             let expected = if commits == 4 { 4 } else { commits };
             let found = oracle.find(&at.tables, 0).unwrap();
-            // The state after the creation of the table equals the state after the deletion of all
-            // rows.
+            // The state after commit 1, the creation of the table, equals the state after commit 4,
+            // the deletion of all rows. For both the search finds commit 4.
             assert!(found == expected || (commits, found) == (1, 4), "{commits}: {found}");
             assert_eq!(
                 oracle.find(&at.tables, 4).is_ok(),

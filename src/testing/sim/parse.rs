@@ -1,4 +1,5 @@
-//! Prints and parses the steps of programs. One table of forms defines the text of every step.
+//! Prints the steps of programs as text, and parses the text. A table, the invocation of the macro
+//! `forms`, defines the text of every kind of step.
 //!
 //! Invariant: [`steps`] of a step's text returns the step.
 
@@ -15,14 +16,15 @@ use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 use super::words::{entity_text, word};
 
-/// The forms of all steps: the command, the variant, and the fields in the order of the text. Each
-/// field names the method of [`Text`] that prints or reads the field.
+/// Defines the text of all steps. Each row has the command, the variant of [`Step`], and the fields
+/// in the order of the text. Each field names the method of [`Text`] that prints or reads the
+/// field.
 macro_rules! forms {
     ($($name:literal $variant:ident $shape:tt
         $($field:ident: $method:ident($($arg:expr),*)),*;)*
     ) => {
         impl Step {
-            /// Returns the step of a command, before its fields are read.
+            /// Returns a step for the command `name`, with default values in its fields.
             fn blank(name: &str) -> Option<Step> {
                 match name {
                     $($name => {
@@ -59,7 +61,7 @@ forms! {
         snapshot: word("a name"), table: word("a table"), scan: scan();
     "archive" Archive { table, seed } table: word("a table"), seed: value("seed", None);
     "tables" Tables {};
-    // For a write the printed command is its verb, of which `insert` is the default.
+    // A write is printed with its verb as the command. `insert` is only the default verb.
     "insert" Write { table, write, durability }
         table: word("a table"), write: write(), durability: named("durability", &DURABILITIES);
     "group" Group { table, writes, durability }
@@ -257,8 +259,8 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Prints an option unless it equals `usual`. If an option to be read is missing, the value
-    /// stays unchanged.
+    /// Prints the option unless its value equals `usual`. When reading, leaves the value unchanged
+    /// if the option is missing.
     fn value<T: Display + FromStr + Copy + PartialEq>(
         &mut self,
         value: &mut T,
@@ -283,7 +285,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Prints or reads an option with a key, which may need quotes.
+    /// Prints or reads an option with an entity key as its value. The key may need quotes.
     fn key(&mut self, value: &mut Option<String>, name: &str) -> Result<(), String> {
         *value = self.raw(name, value.as_deref().map(word))?;
         Ok(())

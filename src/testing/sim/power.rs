@@ -1,7 +1,8 @@
-//! A file system layer that ends the run at a chosen operation, by a kill or a power cut.
+//! A file system layer that simulates the end of the process, by a kill or a power cut, at a chosen
+//! file operation.
 //!
 //! Invariants
-//! * operations that change something or make it durable are counted once each;
+//! * each operation that changes a file or directory, or makes a change durable, is counted once;
 //! * from the chosen operation on every operation fails, and [`PowerFs::take_left`] returns the
 //!   state of the disk at that moment.
 
@@ -22,7 +23,8 @@ pub enum End {
     PowerCut(u64),
 }
 
-/// A file system layer that ends the run at a chosen operation, by a kill or a power cut.
+/// A file system layer that simulates the end of the process, by a kill or a power cut, at a chosen
+/// file operation.
 #[derive(Clone, Debug)]
 pub struct PowerFs {
     inner: Arc<dyn Fs>,

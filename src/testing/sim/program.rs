@@ -51,8 +51,8 @@ pub struct Failure {
 pub struct Report {
     /// The counts of events in the run.
     pub counts: Counts,
-    /// A hash of the lines of every step and finally of the bytes of every file. Equal runs have
-    /// equal digests.
+    /// A hash of the output lines of all steps, and of the contents of all files at the end. Equal
+    /// runs have equal digests.
     pub digest: u64,
     /// The failure that ended the run, if any.
     pub failure: Option<Failure>,

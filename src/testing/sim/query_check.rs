@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * the oracle evaluates the filter on every row of the state, without a plan;
-//! * a page shows the current state from its token on, and following the tokens reaches the end.
+//! * a page shows the current state from its start token on, and reading page after page reaches
+//!   the end of the table.
 
 use crate::error::Result as EngineResult;
 use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
@@ -39,7 +40,7 @@ enum Sum {
     Double(Option<f64>),
 }
 
-/// A page of the engine, and the number of blocks that it skipped.
+/// A page that the engine returned, and the number of blocks that were skipped while reading it.
 struct Page {
     rows: Vec<Row>,
     next: Option<Token>,

@@ -3,7 +3,8 @@
 //! Invariants
 //! * background work ends, and leaves nothing undone;
 //! * every commit is visible and durable, whatever durability was requested;
-//! * memory, files and the sources of a read are within their bounds; no files are left over.
+//! * memory, files and the number of files that a read examines are within their bounds; no files
+//!   are left over.
 
 use std::time::Duration;
 
@@ -83,8 +84,8 @@ impl Runner {
         self.check_files(&stats)
     }
 
-    /// Checks that no tombstones are left. Requires that everything was compacted while there were
-    /// no older readers.
+    /// Checks that no tombstones are left. Requires that everything was compacted while no older
+    /// snapshot or iterator was open.
     pub(super) fn check_compacted(&self) -> Result<(), String> {
         match self.engine.db().stats().get("tombstones").unwrap_or_default() {
             0 => Ok(()),

@@ -4,9 +4,9 @@
 //! Invariants
 //! * a healed copy shows the state of the database and has no problems, even if it was compacted
 //!   between damage and healing;
-//! * a file that is itself damaged heals nothing;
-//! * a repaired copy shows the state without the losses that the report names, and no row that was
-//!   replaced or deleted.
+//! * a damaged file is not used to heal another one;
+//! * a repaired copy shows all rows except the losses that the report names. It shows no deleted
+//!   row and no old version of a row.
 
 use crate::db::{RepairReport, SuspectRows};
 use crate::error::ErrorKind;
@@ -52,7 +52,7 @@ impl Runner {
                 let at = rng.index(bytes.len());
                 bytes[at] ^= 1;
             }
-            // Healing does not depend on the name of the undamaged file.
+            // The sound file has another name, because healing must not depend on file names.
             let name = format!("{SOUND}/{i}.sst");
             image.write(&name, &bytes).map_err(|error| format!("mend: {error}"))?;
         }
@@ -67,8 +67,8 @@ impl Runner {
             Err(error) => return Err(format!("heal: {path}: {error:?}")),
         };
         if is_unsound && is_table && !report.files.is_empty() {
-            // The file in `SOUND` is damaged as well, and must not be used. Other cases check the
-            // contents that are still readable.
+            // The copy in `SOUND` is damaged, too, and must not be used. The check ends here,
+            // because the database stays damaged.
             return match report.is_healed() {
                 true => Err(format!("heal: {path} was replaced by a damaged copy")),
                 false => Ok(()),

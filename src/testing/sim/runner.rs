@@ -53,8 +53,8 @@ pub struct Runner {
     /// The state of a consumer of the change feed. It is kept when the engine is killed or
     /// reopened.
     pub(super) fed: Option<Fed>,
-    /// The bytes that the database had counted as written at the last close or kill. The next
-    /// opening must not show less.
+    /// The bytes written in total, as counted by the database at the last close or kill. The count
+    /// must not be smaller after the next opening.
     pub(super) wear: Wear,
 }
 
@@ -370,7 +370,8 @@ impl Runner {
             return line(format!("{}: {}", error.code(), error.chain()));
         }
         if self.is_excused(error) {
-            // If the disk is full, or damage is found first, nothing was written.
+            // If the disk is full, or if the engine found damage before writing, nothing was
+            // written.
             if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::Corruption) {
                 self.oracle.pending.push(change);
             }

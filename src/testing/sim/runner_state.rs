@@ -17,12 +17,12 @@ use super::step::Write;
 /// the rows that the request reads, or because the request exceeds a scalability target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
-    /// Only an answer.
+    /// The engine must answer the request.
     #[default]
     No,
     /// The engine may answer or refuse the request.
     May,
-    /// Only `ServerBusy`.
+    /// The engine must refuse the request with `ServerBusy`.
     Must,
 }
 
@@ -55,9 +55,9 @@ impl Held {
     }
 }
 
-/// The use of the scalability targets by requests: for each target, bounds of the time, in
-/// nanoseconds, at which a rate limiter would be idle again. The simulation does not know the exact
-/// time. Closing the database discards the bounds.
+/// The use of the scalability targets so far. For each target there are bounds of the time, in
+/// nanoseconds, at which its rate limiter becomes idle; the exact time is unknown. Closing the
+/// database discards the bounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],
@@ -78,7 +78,7 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// Creates the load of entities of one partition, which are charged together.
+    /// Returns the load of a request for entities of one partition, which are charged together.
     pub(super) fn points(table: &str, pk: &str, entities: u64) -> Self {
         let partition = Some((table.to_lowercase(), pk.to_owned()));
         Self { partition, entities, costs: [entities; 2] }
@@ -89,7 +89,7 @@ impl Ask {
         Self::points(table, pk, writes.len() as u64)
     }
 
-    /// Creates the load of a query with this minimum and maximum cost, in entities.
+    /// Returns the load of a query with this minimum and maximum cost, in entities.
     pub(super) fn query(least: usize, most: usize) -> Self {
         let entities = least.min(1) as u64;
         Self { partition: None, entities, costs: [least as u64, most as u64] }
@@ -118,7 +118,7 @@ pub(super) struct Fed {
     pub(super) tables: BTreeMap<String, BTreeMap<Key, Rc<Row>>>,
 }
 
-/// Damage to the disk that is not undone yet.
+/// The faults, space limits and damage of the disk that are not undone yet.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     /// The number of faults that the engine had met when it was last known to work.

@@ -13,18 +13,19 @@ use super::oracle::{Change, Refusal};
 use super::runner::{Outcome, Runner};
 use super::step::Step;
 
-/// Errors of the limit contain this text.
+/// Errors that the limit causes contain this text.
 const OPTION: &str = "Options::max_disk";
 /// Errors of log writes contain this text. The limit should have refused such writes earlier.
 const LOG: &str = ".wal";
-/// The step in which a manifest reserves space.
+/// The unit in which a manifest reserves space, in bytes.
 const MANIFEST_BYTES: u64 = 64 << 10;
-/// The most bytes that an admission counts for a row, unless the generator makes large rows.
+/// The maximum number of bytes that the engine adds for a row when it checks the limit, unless the
+/// generator makes large rows.
 const ROW_BYTES: u64 = 4 << 10;
 
-/// Returns how many bytes an admission of `change` may count in addition to the files: the space
-/// that the manifest reserves again after a close, and each row twice, with a kibibyte for the row
-/// that it is merged into.
+/// Returns the maximum number of bytes that the engine adds to the size of the files when it checks
+/// the limit before `change`: the space that the manifest reserves again after a close, and twice
+/// the size of each row, with a kibibyte for the row that it is merged into.
 fn admitted_for(change: &Change) -> u64 {
     let rows = match change {
         Change::Rows { writes, .. } => writes.len() as u64,
@@ -63,9 +64,9 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the rows that were evicted since the last call to make room for a step, and returns
-    /// whether there are any. Only tables that permit eviction may lose rows, and no row of the
-    /// last commit may be lost.
+    /// Records the rows that the engine evicted to make room since this function was last called,
+    /// and returns whether there are any. Only tables that permit eviction may lose rows, and no
+    /// row of the last commit may be lost.
     pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);

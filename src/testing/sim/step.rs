@@ -107,9 +107,9 @@ pub struct Config {
     pub io_mode: IoMode,
     /// The size at which a memtable is frozen.
     pub memtable_bytes: usize,
-    /// The target size of a file of the sorted run.
+    /// The target size of a block of a table file.
     pub block_bytes: usize,
-    /// The target size of a file of the run.
+    /// The target size of a file of the sorted run.
     pub run_file_bytes: u64,
     /// The capacity of the block cache.
     pub cache_bytes: usize,
@@ -117,9 +117,9 @@ pub struct Config {
     pub log_buffer_bytes: usize,
     /// The size at which the manifest is replaced by a new one.
     pub manifest_roll_bytes: u64,
-    /// The scalability targets of each partition and of the database, in entities per second.
+    /// Whether table files are compressed. This has no effect without the feature `zstd`.
     pub compress: bool,
-    /// The targets in entities per second, of each partition and of the database.
+    /// The scalability targets of each partition and of the database, in entities per second.
     pub targets: Option<(u32, u32)>,
     /// The limit on disk use, in bytes above the minimum limit.
     pub cap: Option<u64>,
@@ -308,8 +308,8 @@ pub enum Step {
     /// Opens the database read-only as another process would, and reads the new part of the change
     /// feed.
     Beside,
-    /// Lets time pass and background work run until none is left. Then everything must be durable
-    /// and in order.
+    /// Lets time pass and runs background work until there is none left. Then every commit must be
+    /// durable, and no unneeded file may be left.
     Settle,
     /// Verifies the engine's files, which must be sound.
     Verify,
@@ -329,8 +329,7 @@ pub enum Step {
     Fault(Fault),
     /// Disarms all faults.
     FaultsOff,
-    /// Ends all faults, and reopens the database if it no longer accepted writes. Afterwards it
-    /// must work again.
+    /// Limits the disk to this many bytes more than it uses now, or removes the limit.
     Quota(Option<u64>),
     /// Ends all faults, and reopens the database if writing had ended. Afterwards it must work
     /// again.
@@ -403,7 +402,7 @@ impl Config {
 }
 
 impl Verb {
-    /// Whether the verb has a form that takes an entity tag.
+    /// Whether the verb accepts an entity tag.
     pub fn is_conditional(self) -> bool {
         match self {
             Verb::Replace | Verb::Merge | Verb::Delete => true,

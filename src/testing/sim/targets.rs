@@ -70,7 +70,8 @@ impl Runner {
         let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
         let used = &mut self.used;
         if surely {
-            // A failed query was certainly charged only when it was admitted, for its first row.
+            // If a query failed, only the charge for its first row is certain, which is made when
+            // the query is admitted.
             let has_failed = error.is_some() && ask.partition.is_none();
             let least = if has_failed { ask.entities } else { ask.costs[0] };
             book(&mut used.database[0], database, least, now);
@@ -83,7 +84,7 @@ impl Runner {
         book(&mut used.any_partition, partition, ask.costs[1], now);
     }
 
-    /// Forgets the rates used in a table that is dropped or created again.
+    /// Forgets the lower bounds for the partitions of a table that is dropped or created again.
     pub(super) fn forget_partitions(&mut self, table: &str) {
         let lower = table.to_lowercase();
         self.used.partitions.retain(|(table, _), _| *table != lower);

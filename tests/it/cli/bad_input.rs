@@ -241,7 +241,7 @@ fn a_read_only_directory_is_named() {
     std::fs::create_dir(&home).unwrap();
     let allow = |mode| std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
     allow(0o555);
-    // The superuser may run this test, and can write everywhere.
+    // If the superuser runs this test, the directory can be written in spite of its mode.
     let superuser = std::fs::write(place.path("home/probe"), "").is_ok();
     let run = place.run("create-table home/db Tab");
     allow(0o755);

@@ -50,7 +50,7 @@ fn a_cursor_returns_each_commit_once_across_sessions() {
     place.feed("exec db --keep-changes 1000000", requests).ok();
     assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 4);
     assert_eq!(place.ok("changes db --cursor search"), "");
-    // Each command leaves a log, and some of them flush when they close.
+    // Each command leaves a log, and some commands flush when they close the database.
     for row in 3..12 {
         place.put("parts", &format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#));
     }

@@ -92,7 +92,8 @@ fn salvage_overwrites_no_needed_file() {
     let mut inside = place.command("salvage . --out CURRENT --force");
     Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &refused);
     assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
-    // While another process has the database open, the output file stays as it was.
+    // While another process has the database open, `salvage` fails and leaves the output file
+    // unchanged.
     let mut command = place.command("exec db");
     let mut open = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = open.stdin.take().unwrap();

@@ -29,7 +29,8 @@ fn a_connection_above_the_limit_is_refused_with_503() {
         }
     }
     held.pop();
-    // The server detects the close when it reads; until then the slot is occupied.
+    // The server notices the disconnection only when it reads. Until then the connection counts
+    // against the limit.
     while server.ask("GET", "/Tables", "").status != 200 {}
     // These refusals are counted and logged like other requests.
     let mut scrape = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
@@ -172,7 +173,7 @@ fn memory_is_bounded() {
 }
 
 /// Each client sends most of a large body and closes the connection. The memory that one round took
-/// must be free for the next.
+/// must be free for the next round.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_stays_flat_while_clients_abort_large_bodies() {
@@ -231,10 +232,10 @@ fn disconnecting(server: &Server) {
     }
 }
 
-/// Sends bodies in part only; some exceed the budget.
+/// Sends only a part of each body. Some of the bodies exceed the budget.
 #[cfg(target_os = "linux")]
 fn held(server: &Server) -> Vec<Client> {
-    // Disconnected clients may still occupy slots.
+    // Disconnected clients may still count against the limit on connections.
     let admitted = |_| {
         let mut tries = (0..100_000).map(|_| server.client());
         tries

@@ -1,5 +1,5 @@
-//! Tests that a log that is not read, or cannot be written, blocks no request and ends no
-//! connection.
+//! Tests that requests are answered and connections stay open if the server's log is not read or
+//! cannot be written.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

@@ -1,5 +1,5 @@
-//! Tests malformed or contradictory requests: each is answered as the service does, or its
-//! connection is closed, and other clients are served as before.
+//! Tests malformed or contradictory requests. The server answers as Azure Table storage does or
+//! closes the connection, and still serves other clients.
 
 use std::fmt::Write as _;
 

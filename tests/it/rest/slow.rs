@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::client::Key;
 use super::{Place, Server};
 
-/// The smallest possible limits, so that the tests are fast.
+/// The smallest possible time limits, so that the tests are fast.
 const IMPATIENT: &str = "--header-time 1 --body-time 1 --send-time 1 --idle-time 1";
 
 #[test]
@@ -81,7 +81,7 @@ fn an_unauthorised_request_is_refused_before_its_body_arrives() {
             5_000_000 => answer.is_error(413, "RequestBodyTooLarge"),
             _ => answer.is_error(403, "AuthenticationFailed"),
         };
-        // A body that is sent nevertheless is read and discarded.
+        // The client sends the body nevertheless. The server reads and discards it.
         drop(stranger.try_send(vec![b' '; length]));
         stranger.is_closed();
     }

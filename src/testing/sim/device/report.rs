@@ -1,4 +1,4 @@
-//! The results of a device's life: figures, and the first failure.
+//! The result of one device simulation: counts of events, and the first failure.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use crate::codec::text::with_thousands;
 use crate::named::figures;
 
 figures! {
-    /// Counts of the events in one simulated life of a device. Times are in seconds.
+    /// Counts of the events in one simulation, from the first boot to the end of the simulated
+    /// time. Times are in seconds.
     pub struct Figures {
         simulated_seconds "seconds simulated",
         powered_seconds "of these with power",
@@ -44,24 +45,24 @@ figures! {
     }
 }
 
-/// The results of a device's life.
+/// The result of one device simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The seed of the life.
+    /// The seed of the simulation.
     pub seed: u64,
     /// The counts of events.
     pub figures: Figures,
-    /// A hash of every answer and finally of every byte of every file. Equal seeds have equal
-    /// digests.
+    /// A hash of all answers of the database, and of the contents of all files at the end. Equal
+    /// seeds have equal digests.
     pub digest: u64,
-    /// The failure that ended the life, if any.
+    /// The failure that ended the simulation, if any.
     pub failure: Option<Failure>,
 }
 
 /// A wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The number of the boot, counted from 1.
+    /// The number of the boot in which the wrong answer was returned, counted from 1.
     pub boot: u64,
     /// The time since the first boot.
     pub at: Duration,

@@ -1,5 +1,5 @@
-//! The clock of one boot, of three kinds: always right; in 1970 or wrong by years until it is set;
-//! or right except for a jump away and back.
+//! Simulates the device's wall clock during one boot. A clock is always right, or it is in 1970 or
+//! wrong by years until it is set, or it is right except for one jump away and back.
 //!
 //! Invariant: monotonic time starts at zero with every boot, and advances independently of the wall
 //! clock.
@@ -24,7 +24,8 @@ pub(super) struct Boot {
     pub(super) clock: Arc<ManualClock>,
     /// Time since power-on, in ticks.
     up: u64,
-    /// Each time at which the wall clock is set, with its error from then on, latest first.
+    /// The future changes of the wall clock, latest first: the time since power-on at which the
+    /// clock is set, and its error from then on.
     turns: Vec<(u64, i64)>,
     /// Whether the clock starts with an error of more than a day.
     pub(super) is_wrong: bool,
@@ -102,7 +103,7 @@ impl Boot {
     }
 }
 
-/// Returns the error of a clock that starts at 1970-01-01.
+/// Returns the error, at the true time `truth`, of a clock that starts at 1970-01-01.
 fn in_1970(truth: u64) -> i64 {
     -(truth.saturating_sub(TICKS_TO_UNIX_EPOCH) as i64)
 }
@@ -127,8 +128,8 @@ mod tests {
         }
         assert!((3_600..4_000).contains(&wrong), "{wrong}");
         assert!((500..700).contains(&unset), "{unset}");
-        // A wrong clock that is set jumps once, and a right clock that jumps away and back jumps
-        // twice.
+        // A wrong clock jumps once, when it is set. A right clock that jumps away and back makes
+        // two jumps.
         assert!((3_300..3_900).contains(&jumps), "{jumps}");
     }
 

@@ -2,9 +2,9 @@
 //! writes, and compares reads with the model.
 //!
 //! Invariants
-//! * nothing is written before the outcome of the commits interrupted by the last power cut is
-//!   known;
-//! * a read that a bad block prevents is skipped; a read that succeeds is compared like any other.
+//! * after a power cut, the outcome of the interrupted commits is determined before anything is
+//!   written;
+//! * a read that fails because of a bad block is skipped; every successful read is compared.
 
 use std::time::Duration;
 
@@ -22,15 +22,16 @@ use crate::table::{EntityGroup, Table};
 const STEPS: u32 = 4;
 /// The number of newest readings that are read after each opening.
 const LAST: u64 = 20;
-/// While a block is bad, a scan reads the readings of one sensor in a range of this many numbers.
+/// While a block is bad, a scan reads the readings of one sensor whose numbers are in a range of
+/// this length.
 const SPAN: u64 = 2_000;
-/// The number of readings in a group.
+/// The number of readings that are inserted together as one group.
 const GROUP: u64 = 5;
 
 const READINGS: &str = "Readings";
 const SETTINGS_TABLE: &str = "Settings";
 
-/// Handles of both tables.
+/// Handles of the tables for readings and settings.
 struct Tables {
     readings: Table,
     settings: Table,
@@ -66,7 +67,8 @@ impl Device {
         Ok(())
     }
 
-    /// Returns both tables, which the first boots create; `None` if the database did not answer.
+    /// Returns the tables for readings and settings. The first boots create them. Returns `None` if
+    /// a bad block or a power cut prevents that.
     fn tables(&mut self, db: &Db) -> Result<Option<Tables>, String> {
         if self.is_set_up {
             return Ok(Some(Tables {
@@ -108,7 +110,8 @@ impl Device {
         Ok(true)
     }
 
-    /// Returns the tag of a reading, if the reading exists; `None` if the database did not answer.
+    /// Returns the tag of a reading, or `Some(None)` if the reading does not exist. Returns `None`
+    /// if a bad block or a power cut prevents the read.
     fn find(&mut self, tables: &Tables, number: u64) -> Result<Option<Option<u64>>, String> {
         let Some(sensor) = self.model.sensor(number) else { return Ok(Some(None)) };
         let found = tables.readings.get(&partition(sensor), &row(number));
@@ -133,7 +136,8 @@ impl Device {
         Ok(Some(found.map(setting).transpose()?))
     }
 
-    /// Checks the last readings and an older one; while a block is bad, also a span of readings.
+    /// Checks the newest readings and one random older reading. While a block is bad, also checks a
+    /// range of readings.
     fn look(&mut self, tables: &Tables) -> Result<(), String> {
         let (first, next) = (self.model.first(), self.model.next());
         let older = first + self.rng.below((next - first).max(1));
@@ -162,8 +166,8 @@ impl Device {
         }
     }
 
-    /// Returns the numbers and tags of the readings in a range, in ascending order; `None` if not
-    /// all could be read.
+    /// Returns the numbers and tags of the readings in a range, in ascending order; `None` if a
+    /// reading could not be read.
     fn read(
         &mut self,
         tables: &Tables,
@@ -195,8 +199,8 @@ impl Device {
         Ok(())
     }
 
-    /// Compares all readings with the model and verifies the database, at the end of the life, when
-    /// medium and clock are sound.
+    /// Compares all readings with the model and verifies the database. Called at the end of the
+    /// simulation, when the medium and the clock have no faults.
     pub(super) fn look_at_everything(&mut self, db: &Db) -> Result<(), String> {
         let tables = self.tables(db)?.ok_or("no tables at the end")?;
         if !self.scan(&tables)? {
@@ -205,7 +209,7 @@ impl Device {
         self.verify(db)
     }
 
-    /// Compares all readings with the model. Returns false if not all could be read.
+    /// Compares all readings with the model. Returns false if a reading could not be read.
     fn scan(&mut self, tables: &Tables) -> Result<bool, String> {
         let Some(found) = self.read(tables, KeyRange::all())? else { return Ok(false) };
         self.model.check_span(0..self.model.next(), None, &found, self.now)?;
@@ -312,7 +316,7 @@ fn insert_group(table: &Table, numbers: std::ops::Range<u64>, sensor: u64) -> En
     Ok(tags.into_iter().flatten().next_back().expect("an insert has a tag"))
 }
 
-/// Returns number, sensor and tag of a reading, which must have its original contents.
+/// Checks that a reading has its original contents. Returns its number, sensor and tag.
 fn checked(entity: &Entity) -> Result<(u64, u64, u64), String> {
     let strange = || format!("nobody wrote {entity:?}");
     let number = entity.row_key().parse().map_err(|_| strange())?;

@@ -54,8 +54,8 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // A count without a filter may count the rows of a block without reading the block. At
-        // least half of the counts have no filter, to test this.
+        // If there is no filter, the engine may count the rows of a block without reading the
+        // block. To test this, at least half of the counts have no filter.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -149,8 +149,8 @@ impl Generator<'_> {
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // Later stretches begin at lower keys than the first one. At these keys only the
-            // younger file has rows, and at higher keys both files have rows.
+            // Later stretches begin at lower keys than the first one. At the lowest keys only the
+            // newer file has rows, and at higher keys both files have rows.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
             steps.push(Step::Group { table: table.clone(), writes, durability: None });
@@ -183,12 +183,12 @@ impl Generator<'_> {
         }
     }
 
-    /// Returns a query that usually has a filter with one of `values` or with a number of a row, so
-    /// that some of the rows match.
+    /// Returns a query that usually filters by one of `values` or by the number of a row, so that
+    /// some of the rows match.
     fn aimed(&mut self, pk: &str, name: &str, values: &[Val]) -> Query {
         let mut query = Query { at: self.at(), ..self.query() };
         if self.source.chance(2, 3) {
-            // Queries read forwards to the end, so that blocks can be skipped.
+            // Two thirds of these queries read forwards to the end, so that blocks can be skipped.
             (query.top, query.page, query.reverse) = (None, None, false);
         }
         let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
@@ -247,8 +247,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Returns adjacent rows that are alike in some properties, so that zones distinguish their
-    /// blocks.
+    /// Returns writes of adjacent rows with similar values, so that the zones (minimum and maximum
+    /// of a property) of their blocks differ.
     fn stretch(&mut self, pk: &str, first: u64, name: &str, values: &[Val; 2]) -> Vec<Write> {
         let verb = *self.source.pick(&[Verb::Upsert, Verb::Upsert, Verb::UpsertMerge]);
         let change = self.source.below(40);
@@ -257,7 +257,7 @@ impl Generator<'_> {
             let value = values[usize::from(number > change)].clone();
             let mut properties = vec![
                 ("Count".to_owned(), Val::Int32(number as i32)),
-                // The length is such that a block has several such rows, and a stretch several
+                // With this length, a block has several of these rows, and a stretch has several
                 // blocks.
                 ("Fill".to_owned(), Val::Binary(vec![0; FILL_BYTES])),
             ];
@@ -272,12 +272,12 @@ impl Generator<'_> {
         rows.map(write).collect()
     }
 
-    /// Returns a value of `Count` that is close to the numbers of the rows of a stretch.
+    /// Returns a value of `Count` in about the same range as the numbers of the rows.
     fn number(&mut self) -> i32 {
         self.source.below(50) as i32
     }
 
-    /// Sets `Count` of some rows to the number in their key, so that adjacent rows have close
+    /// Usually sets `Count` of the row to the number in its key, so that adjacent rows have close
     /// values.
     pub(super) fn number_rows(&mut self, rk: &str, properties: &mut [(String, Val)]) {
         let number = rk.strip_prefix('r').and_then(|digits| digits.parse().ok());

@@ -51,8 +51,8 @@ fn sequential_calls_must_take_effect_in_order() {
 
 #[test]
 fn calls_that_overlap_may_take_effect_in_any_order() {
-    // The call that was invoked last takes effect first. A read between the two effects sees only
-    // `TWO`.
+    // The write that is invoked second takes effect first. A read between the effects of the two
+    // writes sees only `TWO`.
     good(&[
         call(0, (0, 5), Op::Upsert(ONE), Written(Some(11))),
         call(1, (1, 6), Op::Upsert(TWO), Written(Some(10))),
@@ -114,7 +114,8 @@ fn two_winners_are_rejected() {
 
 #[test]
 fn a_read_of_an_unwritten_value_is_rejected() {
-    // A read returned a write that was refused, as if the write had been rolled back.
+    // The read returned the value of an insert that was refused, as if the insert had taken effect
+    // and been rolled back.
     bad(
         &[
             call(0, (0, 1), Op::Insert(ONE), Written(Some(10))),
@@ -127,7 +128,8 @@ fn a_read_of_an_unwritten_value_is_rejected() {
 
 #[test]
 fn reads_that_go_back_in_time_are_rejected() {
-    // Both writes are open: a reader may see either, but not the newer one and then the older.
+    // The second write is open during both reads. Each read may return the old or the new row, but
+    // a later read must not return the old row after an earlier read returned the new one.
     bad(
         &[
             call(0, (0, 1), Op::Upsert(ONE), Written(Some(10))),
@@ -183,7 +185,8 @@ fn an_unanswered_call_may_or_may_not_have_taken_effect() {
         &[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, Found(None))],
         &[0, 1, 1],
     );
-    // The first reader that sees the write determines its tag.
+    // The tag of the write is unknown. The first read that returns the row determines the tag, and
+    // the second read returns another tag.
     let other = Found(Some((11, ONE)));
     bad(&[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, other)], &[0, 1, 1]);
 }
@@ -192,7 +195,8 @@ fn an_unanswered_call_may_or_may_not_have_taken_effect() {
 fn etags_that_do_not_grow_are_rejected() {
     let first = call(0, (0, 1), Op::Upsert(ONE), Written(Some(11)));
     let second = Call { key: 8, ..call(1, (2, 3), Op::Upsert(TWO), Written(Some(10))) };
-    // Tags grow for each key, but not across keys.
+    // `check` accepts the history, because it looks at each key separately. `check_tags` rejects
+    // it, because the later write, to another key, has the smaller tag.
     assert_eq!(check(&[first, second]), Ok(()));
     assert!(check_tags(&[first, second]).is_err());
     let same = Call { invoked: 0, answer: Written(Some(11)), ..second };
@@ -227,7 +231,8 @@ fn logs_of_threads_are_put_together() {
     good(&calls);
 }
 
-/// Whether some order explains all calls. Each call precedes those that began after its answer.
+/// Whether some order explains all calls. In such an order, each call precedes all calls that began
+/// after its answer.
 fn naive(state: State, left: &[Call]) -> bool {
     // A call that was never answered need not have taken effect.
     if left.iter().all(|call| call.returned == NEVER) {
