@@ -55,7 +55,7 @@ pub(super) struct Part<'l> {
     /// False if no source has a key above the limit. The limit is then the greatest key, and all
     /// remaining sources are memtables.
     pub(super) has_limit: bool,
-    /// No file has more entries than this below the limit.
+    /// The maximum number of entries below the limit in any one file.
     pub(super) ahead: usize,
 }
 

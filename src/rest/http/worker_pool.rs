@@ -101,7 +101,7 @@ struct Connection {
     rest: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-/// The interval between two samples of the guard.
+/// The guard thread checks at this interval whether the workers make progress.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// After this number of turns without being idle, a thread polls the runtime, so that events are
 /// handled.

@@ -56,7 +56,7 @@ pub(crate) enum Change {
     Drop(String),
     /// Deletes the rows of some spans.
     DropRange { table: String, scans: Vec<Scan> },
-    /// Deletes the rows with tags below `below`.
+    /// Deletes the rows whose entity tag is less than `below`.
     Expire { table: String, below: u64 },
     /// Deletes the rows of several tables with tags below `below`, to make room for another write.
     Oldest { tables: Vec<String>, below: u64 },

@@ -78,6 +78,6 @@ fn trap_62_reading_commands_work_beside_a_writer() {
         assert!(files(&place.path("db")) == before, "{command}");
     }
     assert_eq!(place.ok("export db parts").lines().count(), 40);
-    place.fails("put db parts -", 2, &["open in another process"]);
+    place.fails("create-table db others", 2, &["open in another process"]);
     writer.close().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Tests that commit groups wake every waiter. The queue of these tests counts commits and stores
+//! Checks that every commit group wakes all of its waiters. The queue of these tests counts commits and stores
 //! nothing.
 //!
 //! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would
