@@ -240,8 +240,8 @@ pub fn sizes(session: Session, entities: u64) -> Sizes {
     }
 }
 
-/// Returns the child process that creates the database which `spec` then reads under a memory
-/// limit.
+/// Returns the spec of a child process that creates a database. The child process of `spec` then
+/// reads this database under a memory limit.
 pub fn load_before(spec: &Spec) -> Spec {
     let session = Session::ColdLoad;
     let Sizes { cache_bytes, write_buffer_bytes, .. } = sizes(session, spec.entities);

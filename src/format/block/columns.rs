@@ -58,8 +58,9 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Returns, for each head, how many bytes at the start of its rows are stored in columns. Returns 0
-/// for a head that `places` does not cover: of its rows, only the head itself is in a column.
+/// Returns, for each head (the first byte of a row), how many bytes at the start of the rows with
+/// this head are stored in columns. 0 means that `places` does not cover the head: then only the
+/// head itself is in a column.
 fn row_widths(rows: &[&[u8]], places: &[u16]) -> [u16; HEADS] {
     let mut widths = [0; HEADS];
     for row in rows {

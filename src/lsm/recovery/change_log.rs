@@ -94,8 +94,8 @@ impl ChangeLog {
         };
         feed.retrying(|feed| {
             if since.is_none() {
-                // The oldest log that the newest log reaches by its predecessors, and the last Seq
-                // before it.
+                // The oldest log in the chain of predecessors of the newest log, and the last Seq
+                // before that log.
                 let oldest = feed.linked(|_| false)?;
                 feed.given = oldest.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
             }

@@ -1,8 +1,8 @@
 //! Makes the *pre-read* of a commit: before the commit lock is taken, reads the newest entries of
 //! the keys that the batch depends on.
 //!
-//! Invariant: a pre-read is used only while everything written since is in memtables of the view,
-//! see [`PreRead::is_current`].
+//! Invariant: a pre-read is used only while everything written after it is still in memtables of
+//! the current view, see [`PreRead::is_current`].
 //!
 //! Not here: evaluating conditions under the lock (`commit`), reads (`view`).
 

@@ -1,5 +1,5 @@
-//! Checks that every commit group wakes all of its waiters. The queue of these tests counts commits and stores
-//! nothing.
+//! Checks that every commit group wakes all of its waiters. The queue of these tests counts commits
+//! and stores nothing.
 //!
 //! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would
 //! exceed any.
