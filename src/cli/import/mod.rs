@@ -1,8 +1,8 @@
 //! `rowstone import`: loads CSV or NDJSON into a table, and reports rejected rows by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
-//! load it. Input that cannot be read again (standard input, gzip) is copied to an unnamed
-//! temporary file.
+//!    load it. Input that cannot be read again (standard input, gzip) is copied to an unnamed
+//!    temporary file.
 //! 2. NDJSON is read once, because each line contains its types.
 //! 3. One thread parses, and another passes entities to the loader, which forms the groups.
 //!
