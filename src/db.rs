@@ -6,6 +6,8 @@
 pub(crate) mod advice;
 mod backup;
 mod changes;
+#[cfg(feature = "cli")]
+pub(crate) mod companion;
 mod copy;
 mod follow;
 mod heal;
@@ -45,7 +47,9 @@ use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::Wear;
 use crate::fs::MemFs;
-use crate::lsm::{Engine, Inspector, SnapshotGuard, checkpoint};
+#[cfg(feature = "cli")]
+use crate::lsm::OnProgress;
+use crate::lsm::{Engine, Inspector, OnBytes, SnapshotGuard, checkpoint};
 use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
@@ -99,8 +103,9 @@ pub struct OpenReport {
     /// The number of removed files that an interrupted operation had left over.
     pub orphans: u64,
     /// Conditions that an operator should know of: edits that the manifest may have lost, a
-    /// directory that is named like a file of the database, or a file system on which the engine
-    /// cannot detect that the directory was replaced by another one.
+    /// directory that is named like a file of the database, a file system on which the engine
+    /// cannot detect that the directory was replaced by another one, or a control socket that could
+    /// not be made.
     pub warnings: Vec<String>,
 }
 
@@ -114,6 +119,12 @@ impl Options {
     /// and must not be created; `InvalidInput` for a directory with other contents; `Corruption`,
     /// `Unsupported`, `Io`, `StorageFull`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        #[cfg(feature = "cli")]
+        if let Some(start) = self.companion {
+            let db = Options { companion: None, ..self }.open(path)?;
+            db.accompany(start);
+            return Ok(db);
+        }
         Db::of_engine(crate::lsm::open(path.as_ref(), self)?)
     }
 
@@ -192,6 +203,22 @@ impl Db {
     pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<(u64, u64)> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().size_in_files(&span)
+    }
+
+    /// Like [`compact`](Self::compact), for a range of a table. Calls `progress` with the number of
+    /// merged ranges and the number of all ranges. An error of `progress` ends the work.
+    #[cfg(feature = "cli")]
+    pub(crate) fn compact_range(
+        &self,
+        table: &str,
+        range: &KeyRange,
+        progress: OnProgress<'_>,
+    ) -> Result<()> {
+        let span = range.span(self.catalog.table(table)?.gate.table);
+        self.engine.maintenance().flush_all()?;
+        self.engine.maintenance().compact_span(&span, &mut |done, of| {
+            progress(done, of).map_err(|error| Error::io("compact", error))
+        })
     }
 
     /// Calls `remove`, which must delete the rows of `range`, and then removes these rows from the
@@ -383,7 +410,15 @@ impl Db {
         path: impl AsRef<Path>,
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
-        checkpoint(&self.engine, path.as_ref(), &mut progress)
+        self.checkpoint_while(path.as_ref(), &mut |bytes| {
+            progress(bytes);
+            Ok(())
+        })
+    }
+
+    /// As [`checkpoint_with`](Self::checkpoint_with); an error of `progress` ends the work.
+    pub(crate) fn checkpoint_while(&self, path: &Path, progress: OnBytes<'_>) -> Result<()> {
+        checkpoint(&self.engine, path, progress)
     }
 
     /// Reads all files from disk and checks them against their checksums and all metadata about
@@ -445,12 +480,15 @@ impl Db {
     /// Returns what opening the database found and did.
     pub fn opened(&self) -> OpenReport {
         let found = &self.engine.recovered;
+        let warnings = found.warnings.iter().cloned();
+        #[cfg(feature = "cli")]
+        let warnings = warnings.chain(self.without_companion());
         OpenReport {
             created: found.created,
             replayed: found.commits,
             torn: found.torn(),
             orphans: found.orphans,
-            warnings: found.warnings.clone(),
+            warnings: warnings.collect(),
         }
     }
 

@@ -201,6 +201,12 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, index: None, cause }))
     }
 
+    /// Returns the error with another message, and without its cause.
+    #[cfg(feature = "cli")]
+    pub(crate) fn with_message(&self, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(self.0.kind, self.0.code, message.into(), None)
+    }
+
     /// Returns the kind, which determines how a caller can react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

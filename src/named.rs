@@ -36,6 +36,7 @@ macro_rules! named {
 
         $(#[$doc:meta])*
         $name_vis:vis fn $name:ident;
+        $(#[$all_meta:meta])*
         $all_vis:vis const $all:ident;
     ) => {
         named! {
@@ -50,6 +51,7 @@ macro_rules! named {
 
         impl $type {
             /// All variants, in order.
+            $(#[$all_meta])*
             $all_vis const $all: [$type; [$($text),*].len()] = [$($type::$item),*];
         }
     };

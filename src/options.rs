@@ -1,9 +1,13 @@
 //! Options for opening a database, as plain data. Each default and limit is given with its reason.
 
+#[cfg(feature = "cli")]
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
+#[cfg(feature = "cli")]
+use crate::error::Result;
 use crate::fs::{DiskFs, Fs};
 
 /// A manifest shorter than this is not replaced by a new one, because reading it is cheap.
@@ -12,6 +16,13 @@ pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 /// The log buffer is written to the log file when it has this size. Writing more at once would not
 /// be cheaper per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
+
+/// Starts the companion of an open [`Db`](crate::Db), which is passed to the function. The
+/// companion is dropped before the database is closed.
+#[cfg(feature = "cli")]
+pub(crate) type StartCompanion = fn(&dyn Any) -> Result<Companion>;
+#[cfg(feature = "cli")]
+pub(crate) type Companion = Box<dyn Any + Send>;
 
 /// Where a commit is stored when it is acknowledged, and so which failures it survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -172,6 +183,9 @@ pub struct Options {
     pub(crate) slow_query: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
+    /// Starts the server of the control socket, which is above the database.
+    #[cfg(feature = "cli")]
+    pub(crate) companion: Option<StartCompanion>,
 }
 
 impl Default for Options {
@@ -237,6 +251,8 @@ impl Default for Options {
             slow_query: None,
             clock: Arc::new(SystemClock::new()),
             fs: Arc::new(DiskFs::new()),
+            #[cfg(feature = "cli")]
+            companion: None,
         }
     }
 }

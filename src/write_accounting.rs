@@ -107,7 +107,7 @@ impl Meter {
             Some(FileName::Wal(number)) => Target::Log(number),
             Some(FileName::Sst(_)) => Target::Table(cause),
             Some(FileName::Manifest(_) | FileName::Current) => Target::Manifest,
-            Some(FileName::Lock | FileName::Temporary) | None => Target::Copy,
+            Some(FileName::Lock | FileName::Control | FileName::Temporary) | None => Target::Copy,
         }
     }
 

@@ -89,8 +89,10 @@ impl Evidence {
             let names = fs.list(dir).doing("look at", dir)?;
             // A lock file alone does not prove that there is a database, because a directory of
             // backups also has one.
-            let is_of_database =
-                |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
+            let is_of_database = |name: &String| {
+                let name = FileName::parse(name);
+                name.is_some_and(|name| !matches!(name, FileName::Lock | FileName::Control))
+            };
             if !names.iter().any(is_of_database) {
                 let problem = format!("there is no database in {}", dir.display());
                 return Err(Error::new(ErrorKind::NotFound, problem));

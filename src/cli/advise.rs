@@ -12,10 +12,10 @@ use super::import::sample;
 use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands};
 use super::partitions::{put_shape, shapes, size_text};
+use super::writer::{Load, Loads};
 use crate::db::advice::{Seen, advise};
 use crate::db::{Advice, DataShape};
 use crate::json;
-use crate::table::QueryCounts;
 
 /// The maximum length of a printed line, in characters.
 const LINE_CHARS: usize = 92;
@@ -52,8 +52,8 @@ const ADVISE_HELP: &str = "\
 Looks for: append-only and prepend-only PartitionKeys, one hot partition, an unbounded partition, one-row
 partitions that are read by range, filters that scan the table.
 
-Load and queries are known to the process that has a database open only (Db::advise in the library). This
-command opens the database by itself: it sees the data, and says what it cannot know.
+Load and queries are known only to the process that has the database open. It is asked if it listens on
+the control socket of the database. Else this command sees the data, and says what it cannot know.
 
 Examples:
   rowstone advise shop
@@ -68,6 +68,7 @@ struct Verdict {
     repeated: Option<u64>,
     advice: Vec<Advice>,
     is_sample: bool,
+    is_load_known: bool,
 }
 
 impl Advise {
@@ -88,9 +89,12 @@ impl Advise {
     fn judge_tables(&self, path: &Path) -> Outcome<Vec<Verdict>> {
         let db = open_to_read(path)?;
         let shapes = shapes(&db, self.table.as_ref(), self.exact)?.into_iter();
+        let loads = Loads::of(path);
         let verdicts = shapes.map(|(name, data)| {
-            let advice = judge(&data);
-            Verdict { name, data, repeated: None, advice, is_sample: false }
+            let load = loads.of_table(&name);
+            let is_load_known = load.is_some();
+            let advice = judge(&data, load.unwrap_or_default());
+            Verdict { name, data, repeated: None, advice, is_sample: false, is_load_known }
         });
         db.close()?;
         Ok(verdicts.collect())
@@ -99,16 +103,15 @@ impl Advise {
     fn judge_sample(&self, path: &str) -> Outcome<Verdict> {
         let partition_key = self.partition_key.as_deref().unwrap_or_default();
         let found = sample::read(path, partition_key, self.row_key.as_deref())?;
-        let advice = judge(&found.data);
-        let (data, repeated) = (found.data, found.repeated);
-        Ok(Verdict { name: path.to_owned(), data, repeated, advice, is_sample: true })
+        let advice = judge(&found.data, Load::default());
+        let (data, repeated, name) = (found.data, found.repeated, path.to_owned());
+        Ok(Verdict { name, data, repeated, advice, is_sample: true, is_load_known: false })
     }
 }
 
-/// Returns the advice that follows from the data alone. The queries of applications are unknown
-/// here.
-fn judge(data: &DataShape) -> Vec<Advice> {
-    advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
+/// Returns the advice that follows from the data and from the load, as far as it is known.
+fn judge(data: &DataShape, (ranges, queries): Load) -> Vec<Advice> {
+    advise(&Seen { ranges: &ranges, data, queries: &queries })
 }
 
 fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
@@ -152,7 +155,11 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
         write_wrapped(output, "    remedy:  ", &advice.remedy)?;
     }
     if verdict.advice.is_empty() {
-        writeln!(output, "\n  no anti-pattern seen in the data")?;
+        let seen = if verdict.is_load_known { "data and load" } else { "data" };
+        writeln!(output, "\n  no anti-pattern seen in the {seen}")?;
+    }
+    if verdict.is_load_known {
+        return Ok(());
     }
     let unknown = "Load and queries are not known here: hot partitions and filters that scan the \
         table are seen by the process that has the database open.";
@@ -189,7 +196,7 @@ fn verdict_json(verdict: &Verdict) -> String {
         if let Some(repeated) = verdict.repeated {
             object.raw("repeated", repeated);
         }
-        object.raw("load_known", false);
+        object.raw("load_known", verdict.is_load_known);
         object.objects("advice", &verdict.advice, |object, advice| {
             object.text("pattern", advice.pattern.name());
             object.text("evidence", &advice.evidence);

@@ -9,9 +9,10 @@ use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
 use super::moving::{KeyArgs, tell};
-use super::open::{Create, open};
+use super::open::Create;
 use super::output::{Output, print, with_thousands, write_problems};
 use super::progress::Progress;
+use super::writer::Writer;
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
 use crate::json::Object;
 use crate::model::check_table_name;
@@ -129,23 +130,33 @@ Examples:
 
 impl Backup {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = Writer::open(&self.db, Create::Never)?;
+        let path = db.path(&self.dir)?;
         let made = Progress::during("bytes", Some(0), |bar| {
-            db.backup_with(&self.dir, |done, total| bar.reach_of(done, total))
+            let put = |request: &mut Object<'_>| request.text("path", &path);
+            db.ask_with("backup", put, |done, total| bar.reach_of(done, total))
         })?;
+        let number = |name: &str| made.number(name).unwrap_or_default();
+        let counts = ["files", "bytes", "new_files", "new_bytes"];
         print(|output| match self.json {
-            true => output.object(|object| put_generation(object, &made)),
-            false => writeln!(
-                output,
-                "backup {}: {} files of {} bytes, {} of them new, {} bytes copied",
-                made.number,
-                with_thousands(made.files),
-                with_thousands(made.bytes),
-                with_thousands(made.new_files),
-                with_thousands(made.new_bytes)
-            ),
+            true => output.object(|object| {
+                object.raw("generation", number("generation"));
+                object.text("taken", &made.text("taken").unwrap_or_default());
+                object.raw("seq", number("seq"));
+                counts.into_iter().for_each(|name| object.raw(name, number(name)));
+            }),
+            false => {
+                let [files, bytes, new_files, new_bytes] =
+                    counts.map(|name| with_thousands(number(name)));
+                let number = number("generation");
+                writeln!(
+                    output,
+                    "backup {number}: {files} files of {bytes} bytes, {new_files} of them new, \
+                     {new_bytes} bytes copied"
+                )
+            }
         })?;
-        Ok(db.close()?)
+        db.close()
     }
 }
 
@@ -259,23 +270,23 @@ impl Restore {
         drop(backups.open_database(self.generation)?.table(table)?);
         let into = self.into.as_deref().unwrap_or(table);
         check_table_name(into)?;
-        let db = open(&self.path, Create::IfMissing)?;
-        let range = self.keys.range();
-        let moved = Progress::during("rows", None, |bar| {
-            let reach = |rows| bar.reach(rows);
-            backups.restore_into_with(self.generation, table, range, (&db, into), reach)
+        let db = Writer::open(&self.path, Create::IfMissing)?;
+        let path = db.path(&self.dir)?;
+        let put = |request: &mut Object<'_>| {
+            request.text("path", &path);
+            self.generation.iter().for_each(|number| request.raw("generation", number));
+            request.text("table", table);
+            request.text("into", into);
+            self.keys.put(request);
+        };
+        let restored = Progress::during("rows", None, |bar| {
+            db.ask_with("restore", put, |rows, _| bar.reach(rows))
         })?;
         match self.json {
-            true => print(|output| {
-                output.object(|object| {
-                    object.raw("entities", moved.entities);
-                    object.raw("files", moved.files);
-                    object.raw("bytes", moved.bytes);
-                })
-            })?,
-            false => tell("restored", &moved)?,
+            true => print(|output| writeln!(output, "{}", restored.without_ok()))?,
+            false => tell("restored", &restored.moved())?,
         }
-        Ok(db.close()?)
+        db.close()
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::Outcome;
-use super::open::{Create, open, open_to_read};
+use super::moving::KeyArgs;
+use super::open::{Create, open_to_read};
 use super::output::{Format, Output, print};
 use super::removal::Removal;
+use super::writer::Writer;
 use crate::json;
-use crate::query::KeyRange;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]
@@ -42,14 +43,7 @@ pub(super) struct Ttl {
     table: String,
     /// The lifetime: 90s, 30m, 12h, 7d; or `never`
     #[arg(value_parser = read_life)]
-    life: Option<Life>,
-}
-
-/// The lifetime of rows.
-#[derive(Clone, Copy, Debug)]
-enum Life {
-    For(Duration),
-    Ever,
+    life: Option<Duration>,
 }
 
 /// Drop a table with all its entities, immediately.
@@ -83,36 +77,41 @@ pub(super) struct Tables {
 
 impl CreateTable {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::IfMissing)?;
-        db.create_table(&self.table)?;
-        if self.ttl.is_some() {
-            db.set_ttl(&self.table, self.ttl)?;
+        let db = Writer::open(&self.db, Create::IfMissing)?;
+        db.ask("create_table", |request| request.text("table", &self.table))?;
+        if let Some(ttl) = self.ttl {
+            set_ttl(&db, &self.table, ttl)?;
         }
-        Ok(db.close()?)
+        db.close()
     }
 }
 
 impl Ttl {
     pub(super) fn run(self) -> Outcome {
-        let db = match self.life {
-            Some(_) => open(&self.db, Create::Never)?,
-            None => open_to_read(&self.db)?,
+        let Some(life) = self.life else {
+            let db = open_to_read(&self.db)?;
+            let life = db.ttl(&self.table)?.map_or("never".to_owned(), time_text);
+            print(|output| writeln!(output, "{life}"))?;
+            return Ok(db.close()?);
         };
-        match self.life {
-            Some(Life::For(time)) => db.set_ttl(&self.table, Some(time))?,
-            Some(Life::Ever) => db.set_ttl(&self.table, None)?,
-            None => {
-                let life = db.ttl(&self.table)?.map_or("never".to_owned(), time_text);
-                print(|output| writeln!(output, "{life}"))?;
-            }
-        }
-        Ok(db.close()?)
+        let db = Writer::open(&self.db, Create::Never)?;
+        set_ttl(&db, &self.table, life)?;
+        db.close()
     }
+}
+
+/// Sets the time to live of a table's rows; zero means that they do not expire.
+fn set_ttl(db: &Writer, table: &str, life: Duration) -> Outcome {
+    db.ask("ttl", |request| {
+        request.text("table", table);
+        request.raw("seconds", life.as_secs());
+    })?;
+    Ok(())
 }
 
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
-fn read_time(text: &str) -> Result<Duration, String> {
+pub(in crate::cli) fn read_time(text: &str) -> Result<Duration, String> {
     let problem = || format!("{text}: a number and a unit, such as 90s, 30m, 12h or 7d");
     let (_, seconds) = UNITS.iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(problem)?;
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| problem())?;
@@ -122,8 +121,9 @@ fn read_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn read_life(text: &str) -> Result<Life, String> {
-    if text == "never" { Ok(Life::Ever) } else { read_time(text).map(Life::For) }
+/// As [`read_time`]; zero for `never`.
+fn read_life(text: &str) -> Result<Duration, String> {
+    if text == "never" { Ok(Duration::ZERO) } else { read_time(text) }
 }
 
 /// Formats a time as a whole number of the largest possible unit.
@@ -136,10 +136,9 @@ fn time_text(time: Duration) -> String {
 
 impl DropTable {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
-        let drop_table = || db.delete_table(&self.table);
-        self.removal.run(&db, &self.table, &KeyRange::all(), drop_table)?;
-        Ok(db.close()?)
+        let db = Writer::open(&self.db, Create::Never)?;
+        self.removal.run(&db, &self.table, "delete_table", &KeyArgs::default())?;
+        db.close()
     }
 }
 

@@ -19,8 +19,10 @@ use super::output::{
     Format, Output, print, with_thousands, without_control, write_cells, write_counters,
 };
 use super::progress::Progress;
+use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
-use crate::db::{CopyJob, CopyProblem, CopySummary, Db, ReferenceCheck, References};
+use crate::db::{CopyJob, CopySummary, Db, ReferenceCheck, References};
+use crate::json::report::put_problem;
 use crate::json::{self, Object};
 use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
@@ -160,7 +162,10 @@ impl Copy {
             Some(to) if !self.then_delete && !files::is_same(&self.db, to) => {
                 open_to_read(&self.db)?
             }
-            _ => open(&self.db, Create::Never)?,
+            _ => match Writer::open(&self.db, Create::Never)? {
+                Writer::Here(db) => db,
+                there => return self.ask(&there, &clock),
+            },
         };
         let source = db.table(&self.table)?;
         let rejects =
@@ -191,6 +196,38 @@ impl Copy {
         drop((source, target));
         other.close()?;
         db.close()?;
+        if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
+    }
+
+    /// Asks the process that has the database open to copy between two of its tables.
+    fn ask(&self, db: &Writer, clock: &SystemClock) -> Outcome {
+        let rejects =
+            self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
+        let put = |request: &mut Object<'_>| {
+            request.text("table", &self.table);
+            request.text("into", self.target_name());
+            request.text("filter", &self.filter);
+            self.select.iter().for_each(|names| request.texts("select", names.iter()));
+            self.partition_key.iter().for_each(|key| request.text("partition_key", key));
+            self.row_key.iter().for_each(|key| request.text("row_key", key));
+            request.raw("replace", self.replace);
+            request.raw("then_delete", self.then_delete);
+        };
+        let copied = Progress::during("rows", Some(0), |bar| {
+            db.ask_with("copy", put, |rows, of| bar.reach_of(rows, of))
+        })?;
+        let summary = copied.copied()?;
+        if let Some(mut file) = rejects {
+            for problem in &summary.problems {
+                writeln!(file, "{}", json::object(|object| put_problem(object, problem)))?;
+            }
+            file.flush()?;
+            if summary.problem_count() > summary.problems.len() as u64 {
+                eprint_line("the file has only the first of them: the database is in use");
+            }
+        }
+        let seconds = clock.monotonic().as_secs_f64();
+        print(|output| self.write(output, &summary, seconds))?;
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }
 
@@ -254,17 +291,6 @@ fn show_problems(summary: &CopySummary) {
     if summary.problem_count() > SHOWN_MAX as u64 {
         eprint_line("there are more: --rejects FILE writes all of them to a file");
     }
-}
-
-fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
-    object.text("kind", problem.kind.as_str());
-    object.text("PartitionKey", &problem.source.0);
-    object.text("RowKey", &problem.source.1);
-    if let Some((partition_key, row_key)) = &problem.target {
-        object.text("target_pk", partition_key);
-        object.text("target_rk", row_key);
-    }
-    object.text("message", &problem.message);
 }
 
 /// Writes counts with their names. The table format omits counts of zero.

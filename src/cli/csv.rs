@@ -11,7 +11,7 @@
 
 use std::io::{self, Read};
 
-use super::window::Window;
+use crate::json::window::Window;
 
 /// The maximum length of a row in bytes, which is enough for an entity of 1 MiB with any quoting.
 pub(super) const ROW_BYTES_MAX: usize = 8 << 20;

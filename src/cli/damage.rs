@@ -12,10 +12,13 @@ use super::files::Overwrite;
 use super::open::keeping;
 use super::output::{Format, Output, print, with_thousands};
 use super::progress::Progress;
-use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
-use crate::error::Error;
+use super::writer::Writer;
+use crate::db::{Db, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
+use crate::error::{Error, ErrorKind};
 use crate::json::odata::{Metadata, entity_text};
+use crate::json::report::put_healed;
 use crate::json::{self, Object};
+use crate::options::Durability;
 
 /// Replace damaged table files by intact copies from a backup.
 #[derive(Args)]
@@ -48,9 +51,32 @@ impl Heal {
             let (file, advance) = (self.file.as_deref(), |bytes| bar.advance(bytes));
             keeping(Db::options()).heal(&self.db, file, &self.from, advance)
         });
-        let report = healed.map_err(Failure::Open)?;
+        let report = match healed {
+            // Not opened by `Writer`, because a damaged catalog may prevent that.
+            Err(error) if error.kind() == ErrorKind::Locked => self.ask(error)?,
+            healed => healed.map_err(Failure::Open)?,
+        };
         print(|output| write_healed(output, &report, self.format))?;
         if report.is_healed() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+impl Heal {
+    /// Asks the process that has the database open.
+    fn ask(&self, locked: Error) -> Outcome<HealReport> {
+        let db = Writer::connect(&self.db, locked, Durability::Sync)?;
+        let path = db.path(&self.from)?;
+        let put = |request: &mut Object<'_>| {
+            request.text("path", &path);
+            self.file.iter().for_each(|file| request.text("file", file));
+        };
+        let answer = Progress::during("bytes", None, |bar| {
+            db.ask_with("heal", put, |bytes, _| bar.reach(bytes))
+        });
+        match answer {
+            Err(Failure::Operation(error)) => Err(Failure::Open(error)),
+            answer => Ok(answer?.healed()?),
+        }
     }
 }
 
@@ -58,8 +84,7 @@ fn write_healed(output: &mut Output, report: &HealReport, format: Format) -> io:
     if matches!(format, Format::Json | Format::Ndjson) {
         return output.object(|object| {
             object.raw("ok", report.is_healed());
-            object.raw("checked", report.checked);
-            object.objects("files", &report.files, put_outcome);
+            put_healed(object, report);
         });
     }
     for file in &report.files {
@@ -77,22 +102,6 @@ fn write_healed(output: &mut Output, report: &HealReport, format: Format) -> io:
     let healed = report.files.iter().filter(|file| file.healed.is_some()).count();
     let (checked, damaged) = (with_thousands(report.checked), report.files.len());
     writeln!(output, "{checked} files checked, {damaged} damaged, {healed} healed")
-}
-
-fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
-    let damaged = &outcome.damaged;
-    object.text("file", &damaged.file);
-    object.text("keys", &damaged.keys);
-    object.raw("entries", damaged.entries);
-    object.raw("bytes", damaged.bytes);
-    object.text("problem", &damaged.problem);
-    if let Some((from, now)) = &outcome.healed {
-        object.text("from", from);
-        object.text("now", now);
-    }
-    if let Some(why) = &outcome.why {
-        object.text("why", why);
-    }
 }
 
 /// Build a new database from the rows of a damaged one that are provably current.

@@ -8,14 +8,14 @@ use clap::{Args, ValueEnum};
 use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
-use super::open::{Create, open_durable, open_to_read};
+use super::open::{Create, open_to_read};
 use super::output::{Format, print, write_entities, write_entity};
 use super::removal::Removal;
+use super::writer::Writer;
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
 use crate::options::Durability;
-use crate::table::Operation;
 
 /// The maximum length of a JSON text in bytes, which is enough for an entity of 1 MiB with any
 /// escapes.
@@ -65,6 +65,18 @@ enum PutMode {
     Upsert,
     /// Insert or merge
     UpsertMerge,
+}
+
+impl PutMode {
+    fn op(self) -> &'static str {
+        match self {
+            PutMode::Insert => "insert",
+            PutMode::Replace => "replace",
+            PutMode::Merge => "merge",
+            PutMode::Upsert => "upsert_replace",
+            PutMode::UpsertMerge => "upsert_merge",
+        }
+    }
 }
 
 /// Print one entity.
@@ -143,23 +155,28 @@ pub(super) struct Scan {
 
 impl Put {
     pub(super) fn run(self) -> Outcome {
-        let entity = odata::read_entity(&self.text()?)?;
-        let etag = self.etag.as_deref().map(read_etag).transpose()?.flatten();
+        let text = self.text()?;
+        odata::read_entity(&text)?;
+        self.etag.as_deref().map(read_etag).transpose()?;
         if self.etag.is_some() && !matches!(self.mode, PutMode::Replace | PutMode::Merge) {
             let text = "--etag requires --mode replace or --mode merge";
             return Err(Failure::Usage(text.into()));
         }
-        let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
-        let table = db.table_or_create(&self.table)?;
-        let etag = table.write(match self.mode {
-            PutMode::Insert => Operation::Insert(entity),
-            PutMode::Replace => Operation::Replace(entity, etag),
-            PutMode::Merge => Operation::Merge(entity, etag),
-            PutMode::Upsert => Operation::Upsert(entity),
-            PutMode::UpsertMerge => Operation::UpsertMerge(entity),
+        let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
+        db.create_missing_table(&self.table)?;
+        let etag = match self.mode {
+            PutMode::Replace | PutMode::Merge => Some(self.etag.as_deref().unwrap_or("*")),
+            PutMode::Insert | PutMode::Upsert | PutMode::UpsertMerge => None,
+        };
+        let written = db.ask(self.mode.op(), |request| {
+            request.text("table", &self.table);
+            // A line break in JSON is a space between tokens.
+            request.raw("entity", text.replace(['\n', '\r'], " "));
+            etag.iter().for_each(|etag| request.text("etag", etag));
         })?;
+        let etag = written.text("etag").unwrap_or_default();
         print(|output| writeln!(output, "{etag}"))?;
-        Ok(db.close()?)
+        db.close()
     }
 
     fn text(&self) -> Outcome<String> {
@@ -199,19 +216,20 @@ impl Get {
 
 impl Delete {
     pub(super) fn run(self) -> Outcome {
-        let etag = self.etag.as_deref().map(read_etag).transpose()?.flatten();
-        let db = open_durable(&self.db, Create::Never, self.durability)?;
-        let table = db.table(&self.table)?;
-        let keys = self.partition_key.as_deref().zip(self.row_key.as_deref());
-        match (keys, etag) {
-            (None, _) => {
-                let range = self.keys.range();
-                self.removal.run(&db, &self.table, &range, || table.delete_range(&range))?;
+        self.etag.as_deref().map(read_etag).transpose()?;
+        let db = Writer::open_durable(&self.db, Create::Never, self.durability)?;
+        match self.partition_key.as_deref().zip(self.row_key.as_deref()) {
+            None => self.removal.run(&db, &self.table, "delete_range", &self.keys)?,
+            Some((pk, rk)) => {
+                db.ask("delete", |request| {
+                    request.text("table", &self.table);
+                    request.text("pk", pk);
+                    request.text("rk", rk);
+                    request.text("etag", self.etag.as_deref().unwrap_or("*"));
+                })?;
             }
-            (Some((pk, rk)), Some(etag)) => table.delete_if(pk, rk, etag)?,
-            (Some((pk, rk)), None) => table.delete(pk, rk)?,
         }
-        Ok(db.close()?)
+        db.close()
     }
 }
 

@@ -3,11 +3,10 @@
 //!
 //! Invariants
 //! * every line gets one response, in order, flushed before the next line is read;
-//! * memory is bounded by the longest allowed line, one page of entities, and one result per
-//!   partition if requested;
 //! * no request ends the process; only the end of input or of output does.
 //!
-//! Not here: the format of requests and responses (`wire::exec`).
+//! Not here: the execution of requests (`control::answer`), the format of requests and responses
+//! (`json::exec`).
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -16,17 +15,10 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::open::{OpenArgs, noted, set};
-use super::window::Lines;
+use crate::control::answer::{LINE_BYTES_MAX, respond};
 use crate::db::Db;
-use crate::error::{Code, Error, Result};
-use crate::json::exec::{Query, Request, Response, read_request};
+use crate::json::window::Lines;
 use crate::options::{IoMode, Options};
-use crate::query::{Filter, Page};
-use crate::table::{EntityGroup, Operation, Table};
-
-/// The maximum length of a request line in bytes. It is enough for the largest group of writes,
-/// even if all its text is escaped.
-const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Carry out JSON requests, one per line, and answer each with a line of JSON.
 #[derive(Args)]
@@ -60,8 +52,29 @@ const EXEC_HELP: &str = r#"Requests:
   {"op":"aggregate","table":"T","filter":"A gt 1","property":"A","by_partition":true}
       both beyond the service; one result in all unless by_partition is true
   {"op":"group","table":"T","ops":[{"op":"insert","entity":{...}},{"op":"delete",...}]}
-  {"op":"flush"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
+  {"op":"load","table":"T","mode":"insert","entities":[{...},{...}]}
+      as many entities as fit into a line, in any order; also upsert and upsert_merge
+  {"op":"delete_range","table":"T","partition":"p","from":"a","to":"b","reclaim":true}
+      also size, which counts; a range is rows of a partition, or "from_partition" to
+      "to_partition", or without these the table; reclaim gives back the space at once, as it
+      does in delete_table
+  {"op":"gate","table":"T","partition":"p","mode":"ReadOnly"}   {"op":"gates"}
+      also lift_gate, of the same range; the other mode is Offline
+  {"op":"ttl","table":"T","seconds":604800}   {"op":"partitions","table":"T"}
+      rows do not expire after 0 seconds; without seconds the time is returned only
+  {"op":"export_range","table":"T","partition":"p","path":"..."}
+  {"op":"import_range","table":"T","path":"..."}
+  {"op":"restore","path":"...","table":"T","into":"U","generation":1,"partition":"p"}
+      of a backup; without generation of the newest
+  {"op":"heal","path":"...","file":"000012.sst"}
+  {"op":"copy","table":"T","into":"U","filter":"A gt 1","select":["A"],"partition_key":"{A}",
+      "row_key":"{B}","replace":true,"then_delete":true}
+  {"op":"flush"}   {"op":"sync"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
   {"op":"backup","path":"..."}   {"op":"stats"}   {"op":"verify"}   {"op":"slow_queries"}
+      compact may have a table and a range
+
+While it runs, commands that write the same database send their requests to this process, through
+the socket CONTROL in the directory of the database.
 
 Answers:
   {"ok":true,...}
@@ -90,103 +103,7 @@ pub(super) fn serve(db: &Db, requests: impl Read, mut responses: impl Write) -> 
         let line = lines.next();
         let line = line.map_err(|e| Failure::Other(format!("cannot read standard input: {e}")))?;
         let Some(line) = line else { return Ok(()) };
-        let answer = line.bytes.map_or_else(|| Err(too_long()), read_request);
-        let answer = answer.and_then(|request| answer_to(db, request));
-        let response = answer.unwrap_or_else(|error| Response::error(&error));
-        responses.write_all(&response.into_line())?;
+        responses.write_all(&respond(db, line.bytes, &mut |_, _| Ok(())))?;
         responses.flush()?;
     }
-}
-
-fn too_long() -> Error {
-    let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-    Error::refused_with(Code::InvalidInput, text)
-}
-
-fn done<T>(result: Result<T>) -> Result<Response> {
-    result.map(|_| Response::ok())
-}
-
-/// Carries out one request.
-fn answer_to(db: &Db, request: Request) -> Result<Response> {
-    Ok(match request {
-        Request::CreateTable { table } => done(db.create_table(&table))?,
-        Request::DeleteTable { table } => done(db.delete_table(&table))?,
-        Request::Tables => Response::ok().tables(&db.tables()?),
-        Request::Write { table, write } => {
-            let is_delete = matches!(write, Operation::Delete { .. });
-            let etag = db.table(&table)?.write(write)?;
-            if is_delete { Response::ok() } else { Response::ok().etag(etag) }
-        }
-        Request::Get { table, key, select } => {
-            let found = db.table(&table)?.get(&key.pk, &key.rk)?;
-            let entity = found.ok_or_else(|| Error::refused(Code::ResourceNotFound))?;
-            Response::ok().entity(&entity, &select)
-        }
-        Request::Query { table, query } => page(&db.table(&table)?, query)?,
-        Request::Count { table, filter, by_partition } => {
-            count(&db.table(&table)?, filter, by_partition)?
-        }
-        Request::Aggregate { table, filter, property, by_partition } => {
-            aggregate(&db.table(&table)?, filter, &property, by_partition)?
-        }
-        Request::Group { table, writes } => {
-            let table = db.table(&table)?;
-            Response::ok().etags(&table.commit(EntityGroup::from_operations(writes)?)?)
-        }
-        Request::Flush => done(db.flush())?,
-        Request::Compact => done(db.compact())?,
-        Request::Checkpoint { path } => done(db.checkpoint(path))?,
-        Request::Backup { path } => {
-            let made = db.backup(path)?;
-            Response::ok().counters([
-                ("generation", made.number),
-                ("files", made.files),
-                ("bytes", made.bytes),
-                ("new_files", made.new_files),
-                ("new_bytes", made.new_bytes),
-            ])
-        }
-        Request::Stats => Response::ok().counters(db.stats().fields().iter().copied()),
-        Request::SlowQueries => Response::ok().slow_queries(&db.slow_queries()),
-        Request::Verify => Response::verified(&db.verify()?),
-    })
-}
-
-fn page(table: &Table, query: Query) -> Result<Response> {
-    let Query { filter, select, top, next, reverse, explain } = query;
-    let mut found = table.query(filter)?.select_some(select.as_deref());
-    if let Some(next) = next {
-        found = found.after(next);
-    }
-    if reverse {
-        found = found.reverse();
-    }
-    let response = |page: &Page| Response::ok().page(page.entities(), &select, page.next());
-    if explain {
-        let (page, explain) = found.page_explained(top)?;
-        return Ok(response(&page).explain(&explain));
-    }
-    Ok(response(&found.page(top)?))
-}
-
-fn count(table: &Table, filter: Filter, by_partition: bool) -> Result<Response> {
-    let query = table.query(filter)?;
-    Ok(match by_partition {
-        true => Response::ok().counts(&query.count_by_partition()?),
-        false => Response::ok().counters([("count", query.count()?)]),
-    })
-}
-
-fn aggregate(
-    table: &Table,
-    filter: Filter,
-    property: &str,
-    by_partition: bool,
-) -> Result<Response> {
-    let query = table.query(filter)?;
-    Ok(match by_partition {
-        true => Response::ok().aggregates(&query.aggregate_by_partition(property)?),
-        false => Response::ok().aggregate(&query.aggregate(property)?),
-    })
 }

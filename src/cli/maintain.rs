@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open, open_to_read};
+use super::open::{Create, open_to_read};
 use super::output::{Format, print, write_counters, write_problems};
 use super::progress::Progress;
+use super::writer::Writer;
+use crate::json::Object;
 use crate::json::exec::Response;
 
 /// Read and check the whole database: every checksum, the order of keys, and every reference.
@@ -69,10 +71,12 @@ impl Verify {
 
 impl Checkpoint {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = Writer::open(&self.db, Create::Never)?;
+        let path = db.path(&self.target)?;
         Progress::during("bytes copied", None, |bar| {
-            db.checkpoint_with(&self.target, |bytes| bar.advance(bytes))
+            let put = |request: &mut Object<'_>| request.text("path", &path);
+            db.ask_with("checkpoint", put, |bytes, _| bar.reach(bytes))
         })?;
-        Ok(db.close()?)
+        db.close()
     }
 }

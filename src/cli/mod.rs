@@ -2,8 +2,9 @@
 //! group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy`
 //! (and `check-refs`), `damage`, `data` (entities), `exec`, `export`, `import`, `inspect`,
 //! `maintain`, `moving`, `partitions`, `pressure` and `stress` (the command `stress`), `query`,
-//! `service` (`serve`, `sas`), `sim`, `stats`, `wear`. `open` opens the database of a command, and
-//! `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
+//! `service` (`serve`, `sas`), `sim`, `stats`, `wear`. `open` opens the database of a command,
+//! `writer` sends a command's requests to the process that has the database open, and `removal`
+//! asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -44,7 +45,7 @@ mod stats;
 #[cfg(all(unix, feature = "sim"))]
 mod stress;
 mod wear;
-mod window;
+mod writer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,17 +3,18 @@
 //! `compare` compares the moved range with the original.
 
 use std::io::{self, Write};
-use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
-use super::open::{Create, open, open_to_read};
+use super::open::{Create, open_to_read};
 use super::output::{Format, Output, print, with_thousands};
 use super::progress::Progress;
+use super::writer::Writer;
 use crate::db::{ClosedGate, Moved};
-use crate::json;
+use crate::json::exec::{key_range, put_gate};
+use crate::json::{self, Object};
 use crate::query::KeyRange;
 use crate::table::GateMode;
 
@@ -140,50 +141,56 @@ impl KeyArgs {
     }
 
     pub(super) fn range(&self) -> KeyRange {
-        match &self.partition {
-            Some(partition) if self.from.is_none() && self.to.is_none() => {
-                KeyRange::partition(partition)
+        let [partition, from, to, low, high] = self.members().map(|(_, key)| key);
+        key_range(partition, [from, to], [low, high])
+    }
+
+    /// Adds the range to a request.
+    pub(super) fn put(&self, object: &mut Object<'_>) {
+        for (name, key) in self.members() {
+            if let Some(key) = key {
+                object.text(name, key);
             }
-            Some(partition) => KeyRange::rows(partition, between(&self.from, &self.to)),
-            None => KeyRange::partitions(between(&self.from_partition, &self.to_partition)),
         }
     }
-}
 
-fn between<'k>(
-    from: &'k Option<String>,
-    to: &'k Option<String>,
-) -> (Bound<&'k str>, Bound<&'k str>) {
-    let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-    (from, to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
+    fn members(&self) -> [(&'static str, Option<&str>); 5] {
+        [
+            ("partition", self.partition.as_deref()),
+            ("from", self.from.as_deref()),
+            ("to", self.to.as_deref()),
+            ("from_partition", self.from_partition.as_deref()),
+            ("to_partition", self.to_partition.as_deref()),
+        ]
+    }
 }
 
 impl Gate {
     pub(super) fn run(self) -> Outcome {
-        let db = match &self.command {
-            GateCommand::Set { db, .. } | GateCommand::Lift { db, .. } => open(db, Create::Never)?,
-            GateCommand::List { db, .. } => open_to_read(db)?,
+        let (op, db, table, mode, keys) = match &self.command {
+            GateCommand::Set { db, table, mode, keys } => ("gate", db, table, Some(mode), keys),
+            GateCommand::Lift { db, table, keys } => ("lift_gate", db, table, None, keys),
+            GateCommand::List { db, format } => return list_gates(db, *format),
         };
-        match &self.command {
-            GateCommand::Set { table, mode, keys, .. } => db.gate(table, keys.range(), *mode)?,
-            GateCommand::Lift { table, keys, .. } => db.lift_gate(table, keys.range())?,
-            GateCommand::List { format, .. } => {
-                let gates = db.gates()?;
-                print(|output| write_gates(output, &gates, *format))?;
-            }
-        }
-        Ok(db.close()?)
+        let db = Writer::open(db, Create::Never)?;
+        db.ask(op, |request| {
+            request.text("table", table);
+            mode.iter().for_each(|mode| request.text("mode", mode.as_str()));
+            keys.put(request);
+        })?;
+        db.close()
     }
 }
 
+fn list_gates(path: &Path, format: Format) -> Outcome {
+    let db = open_to_read(path)?;
+    let gates = db.gates()?;
+    print(|output| write_gates(output, &gates, format))?;
+    Ok(db.close()?)
+}
+
 fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io::Result<()> {
-    let json = |gate: &ClosedGate| {
-        json::object(|object| {
-            object.text("table", &gate.table);
-            object.text("mode", gate.mode.as_str());
-            object.text("range", &gate.range.to_string());
-        })
-    };
+    let json = |gate: &ClosedGate| json::object(|object| put_gate(object, gate));
     let width = gates.iter().map(|gate| gate.table.len()).max().unwrap_or(0);
     match format {
         Format::Table => gates.iter().try_for_each(|gate| {
@@ -203,24 +210,34 @@ fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io:
 
 impl ExportRange {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = Writer::open(&self.db, Create::Never)?;
+        let path = db.path(&self.target)?;
+        let put = |request: &mut Object<'_>| {
+            request.text("table", &self.table);
+            request.text("path", &path);
+            self.keys.put(request);
+        };
         let moved = Progress::during("rows", None, |bar| {
-            let reach = |rows| bar.reach(rows);
-            db.export_range_with(&self.table, self.keys.range(), &self.target, reach)
+            db.ask_with("export_range", put, |rows, _| bar.reach(rows))
         })?;
-        tell("exported", &moved)?;
-        Ok(db.close()?)
+        tell("exported", &moved.moved())?;
+        db.close()
     }
 }
 
 impl ImportRange {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::IfMissing)?;
+        let db = Writer::open(&self.db, Create::IfMissing)?;
+        let path = db.path(&self.source)?;
+        let put = |request: &mut Object<'_>| {
+            request.text("table", &self.table);
+            request.text("path", &path);
+        };
         let moved = Progress::during("rows", None, |bar| {
-            db.import_range_with(&self.source, &self.table, |rows| bar.reach(rows))
+            db.ask_with("import_range", put, |rows, _| bar.reach(rows))
         })?;
-        tell("imported", &moved)?;
-        Ok(db.close()?)
+        tell("imported", &moved.moved())?;
+        db.close()
     }
 }
 

@@ -52,7 +52,7 @@ impl OpenArgs {
             tables => OnFull::DropOldest(tables.to_vec()),
         };
         let slow = self.slow_query.map(Duration::from_millis);
-        let options = options.accept_short_logs(self.accept_short_logs);
+        let options = options.control(true).accept_short_logs(self.accept_short_logs);
         let options = set(options, slow, Options::slow_query);
         let options = set(options, self.keep_changes, Options::keep_changes);
         let options =

@@ -12,7 +12,9 @@ use clap::Args;
 use super::failure::{Failure, Outcome};
 use super::open::{open_to_read, pause};
 use super::output::{Format, Output, counted, print, with_thousands, without_control, write_cells};
+use super::writer::Loads;
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
+use crate::json::report::put_range;
 use crate::json::{self, Object};
 
 /// Without --exact, at most this many entities of a table are read. This takes 1 to 2 s.
@@ -45,7 +47,8 @@ pub(super) struct Partitions {
 
 const PARTITIONS_HELP: &str = "\
 Ranges: contiguous spans of keys, each with its own files. Only the process that has the database
-open knows their reads and writes a second: this command only reads files, and prints 0.0 for both.
+open knows their reads and writes a second. If it listens on the database's control socket, this
+command asks it; otherwise the load is unknown.
 
 Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
 million of each table in key order unless --exact is given.
@@ -86,7 +89,7 @@ impl Partitions {
 
     fn print(&self, again: bool) -> Outcome {
         let db = open_to_read(&self.db)?;
-        let pictures = self.pictures(&db);
+        let pictures = self.pictures(&db, &Loads::of(&self.db));
         db.close()?;
         let pictures = pictures?;
         print(|output| {
@@ -98,9 +101,13 @@ impl Partitions {
         })
     }
 
-    fn pictures(&self, db: &Db) -> Outcome<Vec<Picture>> {
+    fn pictures(&self, db: &Db, loads: &Loads) -> Outcome<Vec<Picture>> {
         let picture = |(table, data): (String, DataShape)| {
-            Ok(Picture { ranges: db.partitions(&table)?, table, data })
+            let ranges = match loads.of_table(&table) {
+                Some((ranges, _)) => ranges,
+                None => db.partitions(&table)?,
+            };
+            Ok(Picture { ranges, table, data })
         };
         shapes(db, self.table.as_ref(), self.exact)?.into_iter().map(picture).collect()
     }
@@ -321,35 +328,6 @@ pub(super) fn put_shape(object: &mut Object<'_>, data: &DataShape) {
         object.raw("bytes", partition.bytes);
     });
     object.raw("newest", json::array(&data.newest));
-}
-
-fn put_range(object: &mut Object<'_>, range: &PartitionRange) {
-    let bound = |bound: &RangeBound| {
-        json::object(|object| {
-            object.text("partition_key", &bound.partition_key);
-            object.text("row_key", &bound.row_key);
-        })
-    };
-    let bound = |place: &Option<RangeBound>| place.as_ref().map_or("null".to_owned(), bound);
-    object.raw("id", range.id);
-    object.raw("low", bound(&range.low));
-    object.raw("high", bound(&range.high));
-    object.raw("bytes", range.bytes);
-    object.raw("entities", range.entities);
-    object.raw("tombstones", range.tombstones);
-    object.raw("files", range.files);
-    object.raw("sources", range.sources);
-    object.raw("debt", range.debt);
-    object.raw("reads_per_second", range.reads);
-    object.raw("writes_per_second", range.writes);
-    object.raw("ascending", range.ascending);
-    object.raw("descending", range.descending);
-    object.text("load", range.pattern.name());
-    object.raw("distinct_partitions", range.distinct);
-    object.objects("heaviest", &range.heaviest, |object, (key, share)| {
-        object.text("partition_key", key);
-        object.raw("share", share);
-    });
 }
 
 #[cfg(test)]

@@ -6,14 +6,10 @@ use std::io::{self, IsTerminal, Write};
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
+use super::moving::KeyArgs;
 use super::output::{counted, print, with_thousands};
-use crate::db::Db;
-use crate::error::{ErrorKind, Result};
-use crate::query::KeyRange;
-
-/// If the metadata of the files indicates at most this many entities, they are counted; otherwise
-/// the estimate is shown.
-const COUNTED_MAX: u64 = 1_000_000;
+use super::writer::Writer;
+use crate::json::Object;
 
 /// The option of commands that remove many entities.
 #[derive(Args)]
@@ -24,33 +20,30 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// If the user agrees, removes a range of a table by calling `remove`, and frees the space of
-    /// the range.
-    pub(super) fn run(
-        &self,
-        db: &Db,
-        table: &str,
-        range: &KeyRange,
-        remove: impl FnOnce() -> Result<()>,
-    ) -> Outcome {
-        let (estimate, bytes) = db.size_in_files(table, range)?;
+    /// If the user agrees, removes `keys` of a table, or the whole table, by the request `op`, and
+    /// frees the space.
+    pub(super) fn run(&self, db: &Writer, table: &str, op: &str, keys: &KeyArgs) -> Outcome {
+        let put = |request: &mut Object<'_>| {
+            request.text("table", table);
+            keys.put(request);
+        };
+        let size = db.ask("size", put)?;
         let all = |count| counted(count, "entity", "entities");
-        let count = || db.table(table)?.scan(range.clone()).count();
-        let entities = match (estimate <= COUNTED_MAX).then(count) {
-            Some(Ok(count)) => all(count),
-            // A gate that blocks reads of a key range makes the count fail with `Busy`. A table
-            // with such a gate can still be dropped, so the estimate is shown instead of the count.
-            Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
-            _ => format!("about {}", all(estimate)),
+        let entities = match size.number("entities") {
+            Some(count) => all(count),
+            None => format!("about {}", all(size.number("entities_about").unwrap_or_default())),
         };
         let what = format!("{entities} of {table}");
-        self.confirm(&format!("{what}, about {} bytes in files", with_thousands(bytes)))?;
-        let (freed, error) = db.remove_now(table, range, remove)?;
-        let freed = with_thousands(freed);
-        let stats = db.stats();
+        let bytes = with_thousands(size.number("bytes").unwrap_or_default());
+        self.confirm(&format!("{what}, about {bytes} bytes in files"))?;
+        let removed = db.ask(op, |request| {
+            put(request);
+            request.raw("reclaim", true);
+        })?;
+        let freed = with_thousands(removed.number("freed_bytes").unwrap_or_default());
         print(|output| {
             writeln!(output, "removed {what}; {freed} bytes of table files given back")?;
-            match stats.get("kept_log_bytes").unwrap_or_default() {
+            match removed.number("kept_log_bytes").unwrap_or_default() {
                 0 => Ok(()),
                 kept => writeln!(
                     output,
@@ -60,7 +53,8 @@ impl Removal {
             }
         })?;
         // Only prints the error: the entities are removed even if their space could not be freed.
-        let left = error.map(|error| format!("space is left to be given back: {}", error.chain()));
+        let left =
+            removed.text("left").map(|error| format!("space is left to be given back: {error}"));
         left.iter().for_each(|text| eprint_line(text));
         Ok(())
     }

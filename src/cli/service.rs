@@ -3,6 +3,7 @@
 //! `rest` handles requests and verifies tokens.
 
 mod accounts;
+mod backups;
 mod sas;
 mod serve;
 

@@ -65,8 +65,13 @@ impl Db {
     pub fn advise(&self, table: &str, entities_max: u64) -> Result<Vec<Advice>> {
         let ranges = self.partitions(table)?;
         let data = self.data_shape(table, entities_max)?;
-        let queries = self.catalog.table(table)?.queries.counts();
+        let queries = self.query_counts(table)?;
         Ok(advise(&Seen { ranges: &ranges, data: &data, queries: &queries }))
+    }
+
+    /// Returns the numbers of the table's queries since opening.
+    pub(crate) fn query_counts(&self, table: &str) -> Result<QueryCounts> {
+        Ok(self.catalog.table(table)?.queries.counts())
     }
 }
 

@@ -15,6 +15,7 @@ mod store;
 pub use store::Pruned;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +26,9 @@ use crate::format::file_meta::FileMeta;
 use crate::format::generation as format;
 use crate::format::names::{FileId, FileName};
 use crate::fs::Fs;
-use crate::lsm::{build, image, require_empty, require_outside, verify_copy, verify_entry};
+use crate::lsm::{
+    OnProgress, OnRows, build, image, require_empty, require_outside, verify_copy, verify_entry,
+};
 use crate::manifest::Version;
 use crate::model::{DateTime, Seq};
 use crate::options::{Background, Options};
@@ -144,9 +147,17 @@ impl Db {
         dir: impl AsRef<Path>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Generation> {
+        self.backup_while(dir.as_ref(), &mut |done, of| {
+            progress(done, of);
+            Ok(())
+        })
+    }
+
+    /// As [`backup_with`](Self::backup_with); an error of `progress` ends the backup.
+    pub(crate) fn backup_while(&self, dir: &Path, progress: OnProgress<'_>) -> Result<Generation> {
         let env = self.engine.env();
-        require_outside(dir.as_ref(), &env.dir)?;
-        let store = Store::create(Arc::clone(&env.fs), dir.as_ref())?;
+        require_outside(dir, &env.dir)?;
+        let store = Store::create(Arc::clone(&env.fs), dir)?;
         let _lock = store.lock()?;
         store.remove_temporaries()?;
         let image = image(&self.engine)?;
@@ -161,7 +172,7 @@ impl Db {
         }
         let new_bytes = new.iter().map(|(file, _)| file.meta.bytes).sum();
         let new_files = new.len() as u64;
-        let mut progress = counted(new_bytes, &mut progress);
+        let mut progress = counted(new_bytes, progress);
         for (file, path) in new {
             files.push(store.add(&path, &file.meta, &mut progress, &|copy| {
                 let copy = BTreeMap::from([(path.clone(), copy.to_owned())]);
@@ -252,7 +263,11 @@ impl Backup {
             }
         }
         let total = files.keys().map(|file| file.bytes).sum();
-        let mut progress = counted(total, &mut progress);
+        let mut infallible = |done, of| {
+            progress(done, of);
+            Ok(())
+        };
+        let mut progress = counted(total, &mut infallible);
         for (file, entries) in &files {
             report.files += 1;
             report.bytes += file.bytes;
@@ -332,7 +347,11 @@ impl Backup {
         let generation = self.read(generation.into())?;
         fs.create_dir_all(path).doing("create", path)?;
         let total = generation.files.iter().map(|file| file.bytes).sum();
-        let mut progress = counted(total, &mut progress);
+        let mut infallible = |done, of| {
+            progress(done, of);
+            Ok(())
+        };
+        let mut progress = counted(total, &mut infallible);
         self.build(&generation, fs, path, &mut |file, meta, target| {
             self.store.take(file, target, &mut progress)?;
             self.check_entry(generation.number, meta)
@@ -379,7 +398,22 @@ impl Backup {
         (db, into): (&Db, &str),
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
-        let generation = self.read(generation.into())?;
+        self.restore_into_while(generation.into(), table, range, (db, into), &mut |rows| {
+            progress(rows);
+            Ok(())
+        })
+    }
+
+    /// As [`restore_into_with`](Self::restore_into_with); an error of `progress` ends the work.
+    pub(crate) fn restore_into_while(
+        &self,
+        generation: Option<u64>,
+        table: &str,
+        range: KeyRange,
+        (db, into): (&Db, &str),
+        progress: OnRows<'_>,
+    ) -> Result<Moved> {
+        let generation = self.read(generation)?;
         let source = self.look(&generation)?;
         let from = source.table(table)?;
         let span = range.span(from.entry.gate.table);
@@ -390,14 +424,14 @@ impl Backup {
             inside.map(|(_, part)| (part.file.meta.id, &part.file.meta)).collect();
         for (id, meta) in files {
             let Some(file) = generation.file(id) else { continue };
-            self.store.check(file, &mut |_| ())?;
+            self.store.check(file, &mut |_| Ok(()))?;
             self.check_entry(generation.number, meta)?;
         }
         // Lifts the gates that the backup contains, because they would block reads here.
         for gate in source.gates()? {
             source.lift_gate(&gate.table, gate.range)?;
         }
-        db.take_in((&source, &from), range, into, &mut progress)
+        db.take_in((&source, &from), range, into, progress)
     }
 
     /// Opens the state of a backup as a database for reading. Table files are read from the backup
@@ -465,11 +499,11 @@ impl Backup {
 type Entry = (FileMeta, Vec<u64>);
 
 /// Returns a callback that adds up bytes and passes the sum and `total` to `progress`.
-fn counted(total: u64, progress: &mut dyn FnMut(u64, u64)) -> impl FnMut(u64) {
+fn counted(total: u64, progress: OnProgress<'_>) -> impl FnMut(u64) -> io::Result<()> {
     let mut done = 0;
     move |bytes| {
         done += bytes;
-        progress(done, total);
+        progress(done, total)
     }
 }
 

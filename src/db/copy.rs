@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::Db;
 use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lsm::SnapshotGuard;
+use crate::lsm::{OnProgress, SnapshotGuard};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, KeyTemplate};
 use crate::named::named;
 use crate::options::Durability;
@@ -137,6 +137,8 @@ named! {
 
     /// Returns the name, one word.
     pub fn as_str;
+    #[cfg(feature = "cli")]
+    pub(crate) const ALL;
 }
 
 /// A row to be copied.
@@ -155,7 +157,7 @@ struct Run<'j, 'p> {
     snapshot: Snapshot,
     summary: CopySummary,
     of: u64,
-    progress: &'p mut dyn FnMut(u64, u64),
+    progress: OnProgress<'p>,
 }
 
 impl CopyJob {
@@ -263,10 +265,18 @@ impl CopyJob {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_with(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<CopySummary> {
+        self.run_while(&mut |rows, of| {
+            progress(rows, of);
+            Ok(())
+        })
+    }
+
+    /// As [`run_with`](Self::run_with); an error of `progress` ends the job.
+    pub(crate) fn run_while(&mut self, progress: OnProgress<'_>) -> Result<CopySummary> {
         self.check()?;
         let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
         let summary = CopySummary::default();
-        let mut run = Run { job: self, snapshot, summary, of: 0, progress: &mut progress };
+        let mut run = Run { job: self, snapshot, summary, of: 0, progress };
         run.all()?;
         let summary = run.summary;
         self.target.engine.writer().sync()?;
@@ -461,8 +471,8 @@ impl Run<'_, '_> {
             self.job.target.engine.writer().sync()?;
             self.delete(&batch)?;
         }
-        (self.progress)(self.summary.rows, self.of);
-        Ok(())
+        let told = (self.progress)(self.summary.rows, self.of);
+        told.map_err(|error| Error::io("copy", error))
     }
 
     /// Handles a row if the target already has a row `found` with the new key. If the properties

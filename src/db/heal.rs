@@ -3,12 +3,13 @@
 //! `check` and every read detect damage. `lsm::file_replacement` replaces one file. `repair` saves
 //! what is readable if there is no undamaged copy.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::Db;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lsm::{Engine, FileReplacement, Healed, Inspector, SoundCopies};
+use crate::lsm::{Engine, FileReplacement, Healed, Inspector, OnBytes, SoundCopies};
 use crate::manifest::FileEntry;
 use crate::options::{Background, Options};
 
@@ -101,7 +102,20 @@ impl Db {
         from: impl AsRef<Path>,
         mut progress: impl FnMut(u64),
     ) -> Result<HealReport> {
-        replace_damaged(&self.engine, file, from.as_ref(), &mut progress)
+        self.heal_while(file, from.as_ref(), &mut |bytes| {
+            progress(bytes);
+            Ok(())
+        })
+    }
+
+    /// As [`heal`](Self::heal); an error of `progress` ends the work after the file at hand.
+    pub(crate) fn heal_while(
+        &self,
+        file: Option<&str>,
+        from: &Path,
+        progress: OnBytes<'_>,
+    ) -> Result<HealReport> {
+        replace_damaged(&self.engine, file, from, progress)
     }
 }
 
@@ -120,7 +134,10 @@ impl Options {
     ) -> Result<HealReport> {
         let options = self.create_if_missing(false).background(Background::Manual);
         let engine = crate::lsm::open(path.as_ref(), options)?;
-        let report = replace_damaged(&engine, file, from.as_ref(), &mut progress)?;
+        let report = replace_damaged(&engine, file, from.as_ref(), &mut |bytes| {
+            progress(bytes);
+            Ok(())
+        })?;
         engine.close()?;
         Ok(report)
     }
@@ -130,8 +147,14 @@ fn replace_damaged(
     engine: &Engine,
     name: Option<&str>,
     from: &Path,
-    progress: &mut dyn FnMut(u64),
+    progress: OnBytes<'_>,
 ) -> Result<HealReport> {
+    let ended = Cell::new(None);
+    let mut progress = |bytes| {
+        if let Err(error) = progress(bytes) {
+            ended.set(Some(error));
+        }
+    };
     let copies = SoundCopies::in_dir(&*engine.env().fs, from)?;
     let files: Vec<Arc<FileEntry>> = engine.reader().pin().version.files().cloned().collect();
     let mut report = HealReport::default();
@@ -142,23 +165,27 @@ fn replace_damaged(
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
     for file in files.iter().filter(is_meant) {
+        if let Some(error) = ended.take() {
+            return Err(Error::io("heal", error));
+        }
         report.checked += 1;
-        match Inspector::new(engine).verify_file(file, progress) {
+        match Inspector::new(engine).verify_file(file, &mut progress) {
             Ok(facts) if facts.problems.is_empty() => continue,
             Err(error) if file.damage().is_none() => return Err(error),
             _ => {}
         }
         let Some(damaged) = Quarantined::of(file) else { continue };
-        let (healed, why) = match FileReplacement::new(engine).replace(file, &copies, progress)? {
-            Healed::From(path, number) => {
-                (Some((path.display().to_string(), number.sst_name())), None)
-            }
-            Healed::NoCopy => (None, Some(format!("no file in {} has its id", from.display()))),
-            Healed::Unsound(error) => {
-                (None, Some(format!("the copy is damaged: {}", error.chain())))
-            }
-            Healed::Gone => continue,
-        };
+        let (healed, why) =
+            match FileReplacement::new(engine).replace(file, &copies, &mut progress)? {
+                Healed::From(path, number) => {
+                    (Some((path.display().to_string(), number.sst_name())), None)
+                }
+                Healed::NoCopy => (None, Some(format!("no file in {} has its id", from.display()))),
+                Healed::Unsound(error) => {
+                    (None, Some(format!("the copy is damaged: {}", error.chain())))
+                }
+                Healed::Gone => continue,
+            };
         report.files.push(FileOutcome { damaged, healed, why });
     }
     Ok(report)

@@ -70,7 +70,9 @@ pub fn inspect(
         FileName::Manifest(_) => log::records(fs, path, LogKind::Manifest, options, &mut sink)?,
         FileName::Wal(_) => log::records(fs, path, LogKind::Wal, options, &mut sink)?,
         FileName::Sst(_) => sst::parts(&file, options, &mut sink)?,
-        FileName::Lock | FileName::Temporary => return Err(nothing_to_see(path)),
+        FileName::Lock | FileName::Control | FileName::Temporary => {
+            return Err(nothing_to_see(path));
+        }
     }
     Ok(damaged)
 }

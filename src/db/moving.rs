@@ -14,9 +14,9 @@ use std::path::Path;
 use super::Db;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::user_key;
-use crate::format::names::TableId;
+use crate::format::names::{FileName, TableId};
 use crate::format::span::{Span, whole_table};
-use crate::lsm::{Gate, Ingested, SnapshotGuard, require_empty, require_outside};
+use crate::lsm::{Gate, Ingested, OnRows, SnapshotGuard, require_empty, require_outside};
 use crate::model::Entity;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
@@ -62,8 +62,8 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` for a directory that is not empty; `Corruption`, `Io`,
-    /// `StorageFull`. After an error `path` contains no database, or one without the table; remove
-    /// the directory.
+    /// `StorageFull`. After an error the files in `path` are removed where possible; otherwise it
+    /// contains no database, or one without the table.
     pub fn export_range(
         &self,
         table: &str,
@@ -85,7 +85,21 @@ impl Db {
         path: impl AsRef<Path>,
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
-        let (path, entry) = (path.as_ref(), self.catalog.table(table)?);
+        self.export_range_while(table, range, path.as_ref(), &mut |rows| {
+            progress(rows);
+            Ok(())
+        })
+    }
+
+    /// As [`export_range_with`](Self::export_range_with); an error of `progress` ends the work.
+    pub(crate) fn export_range_while(
+        &self,
+        table: &str,
+        range: KeyRange,
+        path: &Path,
+        progress: OnRows<'_>,
+    ) -> Result<Moved> {
+        let entry = self.catalog.table(table)?;
         require_empty(&*self.engine.env().fs, path)?;
         require_outside(path, &self.engine.env().dir)?;
         let snapshot = SnapshotGuard::take(&self.engine);
@@ -95,10 +109,17 @@ impl Db {
         let gate = Gate::new(target.catalog.next_id());
         let mut rows = self.engine.scan(&span, Some(snapshot.seq))?;
         let whole = whole_table(gate.table);
-        let moved = target.engine.maintenance().ingest(&mut rows, &gate, &whole, &mut progress)?;
-        target.create_table(&entry.name)?;
-        target.close()?;
-        Ok(moved.into())
+        let mut fill = || {
+            let moved = target.engine.maintenance().ingest(&mut rows, &gate, &whole, progress)?;
+            target.create_table(&entry.name)?;
+            Ok(moved.into())
+        };
+        let filled = fill();
+        let closed = target.close();
+        if filled.is_err() {
+            self.discard(path);
+        }
+        filled.and_then(|moved| closed.map(|()| moved))
     }
 
     /// Imports the entities of the database in `path`, which need not come from
@@ -131,9 +152,22 @@ impl Db {
         table: &str,
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
+        self.import_range_while(path.as_ref(), table, &mut |rows| {
+            progress(rows);
+            Ok(())
+        })
+    }
+
+    /// As [`import_range_with`](Self::import_range_with); an error of `progress` ends the work.
+    pub(crate) fn import_range_while(
+        &self,
+        path: &Path,
+        table: &str,
+        progress: OnRows<'_>,
+    ) -> Result<Moved> {
         let source = self.beside().create_if_missing(false).open(path)?;
         let from = the_table(&source, table)?;
-        let moved = self.take_in((&source, &from), KeyRange::all(), table, &mut progress)?;
+        let moved = self.take_in((&source, &from), KeyRange::all(), table, progress)?;
         drop(from);
         source.close()?;
         Ok(moved)
@@ -146,13 +180,24 @@ impl Db {
         (source, from): (&Db, &Table),
         range: KeyRange,
         into: &str,
-        progress: &mut dyn FnMut(u64),
+        progress: OnRows<'_>,
     ) -> Result<Moved> {
         let into = self.catalog.table_or_create(into)?;
         let within = range.span(from.entry.gate.table);
         let Some(span) = bounds(from, range, into.gate.table)? else { return Ok(Moved::default()) };
         let mut rows = source.engine.scan(&within, None)?;
         Ok(self.engine.maintenance().ingest(&mut rows, &into.gate, &span, progress)?.into())
+    }
+
+    /// Removes the files of an incomplete export from `dir`, which was empty. If one cannot be
+    /// removed, the next attempt names the directory.
+    fn discard(&self, dir: &Path) {
+        let fs = &self.engine.env().fs;
+        for name in fs.list(dir).unwrap_or_default() {
+            if FileName::parse(&name).is_some() {
+                drop(fs.remove(&dir.join(name)));
+            }
+        }
     }
 
     /// Returns options for opening another database temporarily.

@@ -96,6 +96,8 @@ named! {
 
     /// Returns the name, as printed by commands.
     pub fn name;
+    #[cfg(feature = "cli")]
+    pub(crate) const ALL;
 }
 
 impl Db {

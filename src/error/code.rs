@@ -13,7 +13,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            #[cfg(any(test, all(any(fuzzing, feature = "fuzzing"), feature = "cli")))]
+            #[cfg(any(test, feature = "cli"))]
             pub(crate) const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// Returns the code as it is sent on the wire.

@@ -23,6 +23,8 @@ pub(crate) struct RangeId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileName {
     Lock,
+    /// The control socket of the process that writes; not a part of the database.
+    Control,
     Current,
     /// The temporary name of CURRENT or of an SST before its rename.
     Temporary,
@@ -58,6 +60,7 @@ impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FileName::Lock => f.write_str("LOCK"),
+            FileName::Control => f.write_str("CONTROL"),
             FileName::Current => f.write_str("CURRENT"),
             FileName::Temporary => f.write_str("CURRENT.tmp"),
             FileName::Manifest(n) => write!(f, "MANIFEST-{n}"),
@@ -75,6 +78,7 @@ impl FileName {
         }
         match name {
             "LOCK" => Some(FileName::Lock),
+            "CONTROL" => Some(FileName::Control),
             "CURRENT" => Some(FileName::Current),
             _ => match name.rsplit_once('.')? {
                 (number, "wal") => Some(FileName::Wal(parse_number(number)?)),
@@ -111,6 +115,7 @@ mod tests {
         check("1234567.sst", Some(FileName::Sst(FileNumber(1_234_567))));
         check("MANIFEST-000002", Some(FileName::Manifest(FileNumber(2))));
         check("CURRENT.tmp", Some(FileName::Temporary));
+        check("CONTROL", Some(FileName::Control));
         check("000004.sst.tmp", Some(FileName::Temporary));
         check("4.wal", None);
         check("+00004.wal", None);

@@ -1,19 +1,25 @@
 //! Implements [`Fs`] with the operating system's file system.
 //!
-//! Modules: `handles` implements open files, `dir` a file system that keeps one directory open, and
-//! `sys` the system-specific calls. `complete` handles interrupted and short calls.
+//! Modules: `handles` implements open files, `dir` a file system that keeps one directory open,
+//! `socket` Unix sockets, and `sys` the system-specific calls. `complete` handles interrupted and
+//! short calls.
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
 #[cfg(unix)]
 mod dir;
 mod handles;
+#[cfg(all(target_os = "linux", feature = "cli"))]
+mod socket;
 mod sys;
 
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub(crate) use self::socket::connect;
 
 use self::handles::{DiskLock, DiskRead, DiskWrite};
 use super::complete::{self, Directories, retry};

@@ -124,6 +124,12 @@ impl Fs for GuardedFs {
         Ok(self.guarded(path, self.inner.create(path)?))
     }
 
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    fn listen(&self, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+        self.check()?;
+        self.inner.listen(path)
+    }
+
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
         Ok(self.guarded(path, self.inner.open_write(path)?))
     }

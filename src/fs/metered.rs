@@ -343,6 +343,11 @@ impl Fs for MeteredFs {
         self.metered(path, self.inner.create(path))
     }
 
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    fn listen(&self, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+        self.inner.listen(path)
+    }
+
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
         self.metered(path, self.inner.open_write(path))
     }

@@ -42,6 +42,8 @@ mod metered;
 mod tests;
 
 pub use disk::DiskFs;
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub(crate) use disk::connect;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
 pub(crate) use guarded::GuardedFs;
 pub(crate) use handle_cache::CachedHandleFs;
@@ -103,6 +105,17 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         let _ = dir;
         Ok(None)
+    }
+    /// Listens on a new Unix socket, which only its owner may use. Replaces another socket at
+    /// `path`, but no other file. The default is `Unsupported`.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no sockets; `AlreadyExists` for another file.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    #[doc(hidden)]
+    fn listen(&self, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+        let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -6,21 +6,27 @@
 //! * a member unknown to the operation is an error, so that no misspelt condition is ignored;
 //! * a response is one line.
 //!
-//! `cli::exec` executes requests, `odata` encodes entities, `cli::window` limits the length of
+//! `control::answer` executes requests, `odata` encodes entities, `window` limits the length of
 //! lines.
 
 use std::borrow::Cow;
+use std::ops::Bound;
 
 use serde_json::value::RawValue;
 
 use super::explain::{put_aggregate, put_explain, put_slow};
 use super::odata::{self, Metadata};
+use super::report::{
+    put_copied, put_healed, put_queries, put_range, read_copied, read_healed, read_queries,
+    read_ranges,
+};
 use crate::check::VerifyReport;
-use crate::error::{Code, Error, Result};
+use crate::db::{ClosedGate, CopySummary, HealReport, Moved, PartitionRange};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::{self, Members, Object, Scalar, put_array};
 use crate::model::{ETag, Entity, KeyPart, check_key};
-use crate::query::{Aggregate, Explain, Filter, Token};
-use crate::table::{Operation, SlowQuery};
+use crate::query::{Aggregate, Explain, Filter, KeyRange, Token};
+use crate::table::{GateMode, LoadMode, Operation, QueryCounts, Rejected, SlowQuery};
 
 /// The maximum number of entities in a page, and the maximum of `top`.
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
@@ -30,7 +36,9 @@ const SELECT_MAX: usize = 255;
 /// have, so that the excess operation causes an error.
 const OPERATIONS_MAX: usize = 101;
 
-/// A parsed request.
+/// A parsed request. `Reclaim` deletes a range of a table, or the whole table if the range is `None`,
+/// and frees the space. `Ttl` sets the time to live if one is given (0 for none), and returns it. In
+/// the result of `Load`, an error concerns one entity.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -42,8 +50,24 @@ pub(crate) enum Request {
     Count { table: String, filter: Filter, by_partition: bool },
     Aggregate { table: String, filter: Filter, property: String, by_partition: bool },
     Group { table: String, writes: Vec<Operation> },
+    Load { table: String, mode: LoadMode, entities: Vec<Result<Entity>> },
+    Reclaim { table: String, range: Option<KeyRange> },
+    DeleteRange { table: String, range: KeyRange },
+    Size { table: String, range: KeyRange },
+    Ttl { table: String, seconds: Option<u64> },
+    Gate { table: String, range: KeyRange, mode: GateMode },
+    LiftGate { table: String, range: KeyRange },
+    Gates,
+    Partitions { table: String },
+    ExportRange { table: String, range: KeyRange, path: String },
+    ImportRange { table: String, path: String },
+    Restore { table: String, into: String, range: KeyRange, path: String, generation: Option<u64> },
+    Heal { path: String, file: Option<String> },
+    Copy(CopyRequest),
+    Sync,
     Flush,
     Compact,
+    CompactRange { table: String, range: KeyRange },
     Checkpoint { path: String },
     Backup { path: String },
     Stats,
@@ -60,6 +84,19 @@ pub(crate) struct Query {
     pub(crate) next: Option<Token>,
     pub(crate) reverse: bool,
     pub(crate) explain: bool,
+}
+
+/// A copy of entities into another table, or under other keys.
+#[derive(Debug)]
+pub(crate) struct CopyRequest {
+    pub(crate) table: String,
+    pub(crate) into: String,
+    pub(crate) filter: Filter,
+    pub(crate) select: Select,
+    pub(crate) partition_key: Option<String>,
+    pub(crate) row_key: Option<String>,
+    pub(crate) replace: bool,
+    pub(crate) then_delete: bool,
 }
 
 /// The key of an entity.
@@ -83,7 +120,13 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
     let request = match &*op {
         "create_table" => Request::CreateTable { table: fields.table()? },
-        "delete_table" => Request::DeleteTable { table: fields.table()? },
+        "delete_table" => {
+            let table = fields.table()?;
+            match fields.flag("reclaim")? {
+                true => Request::Reclaim { table, range: None },
+                false => Request::DeleteTable { table },
+            }
+        }
         "tables" => Request::Tables,
         "get" => {
             let table = fields.table()?;
@@ -102,20 +145,77 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
             by_partition: fields.flag("by_partition")?,
         },
         "group" => read_group(&mut fields)?,
+        "load" => read_load(&mut fields)?,
+        "delete_range" => {
+            let (table, range) = (fields.table()?, fields.range()?);
+            match fields.flag("reclaim")? {
+                true => Request::Reclaim { table, range: Some(range) },
+                false => Request::DeleteRange { table, range },
+            }
+        }
+        op => match read_maintenance(op, &mut fields)? {
+            Some(request) => request,
+            None => Request::Write { table: fields.table()?, write: fields.write(op)? },
+        },
+    };
+    fields.finish()?;
+    Ok(request)
+}
+
+/// Reads an operation on the database or on key ranges; `None` if `op` is none of these.
+fn read_maintenance(op: &str, fields: &mut Fields<'_>) -> Result<Option<Request>> {
+    Ok(Some(match op {
+        "size" => Request::Size { table: fields.table()?, range: fields.range()? },
+        "ttl" => Request::Ttl { table: fields.table()?, seconds: fields.number("seconds")? },
+        "gate" => {
+            let (table, range) = (fields.table()?, fields.range()?);
+            Request::Gate { table, range, mode: fields.mode()? }
+        }
+        "lift_gate" => Request::LiftGate { table: fields.table()?, range: fields.range()? },
+        "gates" => Request::Gates,
+        "partitions" => Request::Partitions { table: fields.table()? },
+        "export_range" => {
+            let (table, range) = (fields.table()?, fields.range()?);
+            Request::ExportRange { table, range, path: fields.required("path")? }
+        }
+        "import_range" => {
+            Request::ImportRange { table: fields.table()?, path: fields.required("path")? }
+        }
+        "restore" => {
+            let (table, range) = (fields.table()?, fields.range()?);
+            let into = fields.string("into")?.map_or_else(|| table.clone(), Cow::into_owned);
+            let (path, generation) = (fields.required("path")?, fields.number("generation")?);
+            Request::Restore { table, into, range, path, generation }
+        }
+        "heal" => {
+            let file = fields.string("file")?.map(Cow::into_owned);
+            Request::Heal { path: fields.required("path")?, file }
+        }
+        "copy" => Request::Copy(CopyRequest {
+            table: fields.table()?,
+            into: fields.required("into")?,
+            filter: fields.filter()?,
+            select: fields.select()?,
+            partition_key: fields.string("partition_key")?.map(Cow::into_owned),
+            row_key: fields.string("row_key")?.map(Cow::into_owned),
+            replace: fields.flag("replace")?,
+            then_delete: fields.flag("then_delete")?,
+        }),
+        "sync" => Request::Sync,
         "flush" => Request::Flush,
-        "compact" => Request::Compact,
+        "compact" => match fields.string("table")? {
+            Some(table) => {
+                Request::CompactRange { table: table.into_owned(), range: fields.range()? }
+            }
+            None => Request::Compact,
+        },
         "checkpoint" => Request::Checkpoint { path: fields.required("path")? },
         "backup" => Request::Backup { path: fields.required("path")? },
         "stats" => Request::Stats,
         "slow_queries" => Request::SlowQueries,
         "verify" => Request::Verify,
-        write => {
-            let table = fields.table()?;
-            Request::Write { table, write: fields.write(write)? }
-        }
-    };
-    fields.finish()?;
-    Ok(request)
+        _ => return Ok(None),
+    }))
 }
 
 fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
@@ -150,6 +250,28 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     let writes = ops.into_iter().enumerate();
     let writes = writes.map(|(i, op)| read_write(op).map_err(|error| error.at_index(i)));
     Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
+}
+
+/// The modes of a load, with their names.
+const LOAD_MODES: [(LoadMode, &str); 3] = [
+    (LoadMode::Insert, "insert"),
+    (LoadMode::Upsert, "upsert"),
+    (LoadMode::UpsertMerge, "upsert_merge"),
+];
+
+/// Returns the name of a mode in requests.
+pub(crate) fn load_mode(mode: LoadMode) -> &'static str {
+    LOAD_MODES.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
+}
+
+fn read_load(fields: &mut Fields<'_>) -> Result<Request> {
+    let (table, mode) = (fields.table()?, fields.required("mode")?);
+    let problem = || invalid(format!("'{mode}' is not a mode: insert, upsert or upsert_merge"));
+    let (mode, _) = LOAD_MODES.into_iter().find(|(_, name)| *name == mode).ok_or_else(problem)?;
+    let entities = fields.take("entities").ok_or_else(|| invalid("'entities' is missing"))?;
+    let entities = json::read_array(entities.get(), usize::MAX)?.into_iter();
+    let entities = entities.map(|entity| odata::read_entity(entity.get())).collect();
+    Ok(Request::Load { table, mode, entities })
 }
 
 /// Parses one operation of a group.
@@ -259,6 +381,34 @@ impl<'a> Fields<'a> {
         })
     }
 
+    fn number(&mut self, name: &str) -> Result<Option<u64>> {
+        let Some(number) = self.take(name) else { return Ok(None) };
+        let problem = |_| invalid(format!("'{name}' is not a number from 0 to 2^64 - 1"));
+        number.get().parse().map(Some).map_err(problem)
+    }
+
+    /// Reads a key range; without a member it is the whole table.
+    fn range(&mut self) -> Result<KeyRange> {
+        let (partition, from, to) =
+            (self.string("partition")?, self.string("from")?, self.string("to")?);
+        let (low, high) = (self.string("from_partition")?, self.string("to_partition")?);
+        if partition.is_none() && (from.is_some() || to.is_some()) {
+            return Err(invalid("'from' and 'to' are RowKeys of a 'partition', which is missing"));
+        }
+        if partition.is_some() && (low.is_some() || high.is_some()) {
+            return Err(invalid("'partition' excludes 'from_partition' and 'to_partition'"));
+        }
+        let (rows, partitions) =
+            ([from.as_deref(), to.as_deref()], [low.as_deref(), high.as_deref()]);
+        Ok(key_range(partition.as_deref(), rows, partitions))
+    }
+
+    fn mode(&mut self) -> Result<GateMode> {
+        let Some(mode) = self.string("mode")? else { return Ok(GateMode::ReadOnly) };
+        let problem = || invalid(format!("'{mode}' is not a mode: ReadOnly or Offline"));
+        GateMode::parse(&mode).ok_or_else(problem)
+    }
+
     fn select(&mut self) -> Result<Select> {
         let Some(list) = self.take("select") else { return Ok(None) };
         let list = json::read_array(list.get(), SELECT_MAX + 1)?;
@@ -278,6 +428,24 @@ impl<'a> Fields<'a> {
         let Some(top) = self.take("top") else { return Ok(PAGE_ENTITIES_MAX) };
         let top = top.get().parse().ok().filter(|top| *top <= PAGE_ENTITIES_MAX);
         top.ok_or_else(|| invalid(format!("'top' is not a number from 0 to {PAGE_ENTITIES_MAX}")))
+    }
+}
+
+/// Returns the range of the RowKeys from the first of `rows` on, below the second, in a partition;
+/// or of such `partitions`. `None` means no bound.
+pub(crate) fn key_range(
+    partition: Option<&str>,
+    rows: [Option<&str>; 2],
+    partitions: [Option<&str>; 2],
+) -> KeyRange {
+    let between = |[from, to]: [Option<_>; 2]| {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        (from, to.map_or(Bound::Unbounded, Bound::Excluded))
+    };
+    match partition {
+        Some(partition) if rows == [None; 2] => KeyRange::partition(partition),
+        Some(partition) => KeyRange::rows(partition, between(rows)),
+        None => KeyRange::partitions(between(partitions)),
     }
 }
 
@@ -306,17 +474,7 @@ impl Response {
     /// Builds the response to a request that failed.
     pub(crate) fn error(error: &Error) -> Self {
         let mut out = b"{\"ok\":false,\"error\":".to_vec();
-        json::put_object(&mut out, |object| {
-            object.text("code", error.code());
-            object.raw("status", error.status());
-            if error.code() == Code::InternalError.as_str() {
-                object.text("kind", &format!("{:?}", error.kind()));
-            }
-            object.text("message", &error.chain());
-            if let Some(index) = error.index() {
-                object.raw("index", index);
-            }
-        });
+        json::put_object(&mut out, |object| put_error(object, error));
         Self(out)
     }
 
@@ -400,6 +558,49 @@ impl Response {
         self
     }
 
+    pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
+        json::put_string(self.member(name), text);
+        self
+    }
+
+    pub(crate) fn moved(self, moved: &Moved) -> Self {
+        let Moved { entities, files, bytes } = *moved;
+        self.counters([("entities", entities), ("files", files), ("bytes", bytes)])
+    }
+
+    /// Adds the result of loading entities; the line of a rejected one is its index.
+    pub(crate) fn loaded(self, loaded: u64, rejected: &[Rejected]) -> Self {
+        let mut response = self.counters([("loaded", loaded)]);
+        put_objects(response.member("rejected"), rejected, |object, Rejected { line, error }| {
+            object.raw("line", line);
+            json::put_object(object.name("error"), |object| put_error(object, error));
+        });
+        response
+    }
+
+    pub(crate) fn healed(mut self, report: &HealReport) -> Self {
+        json::put_object(self.member("report"), |object| put_healed(object, report));
+        self
+    }
+
+    pub(crate) fn copied(mut self, summary: &CopySummary) -> Self {
+        json::put_object(self.member("report"), |object| put_copied(object, summary));
+        self
+    }
+
+    /// Adds the closed gates of all tables.
+    pub(crate) fn gates(mut self, gates: &[ClosedGate]) -> Self {
+        put_objects(self.member("gates"), gates, put_gate);
+        self
+    }
+
+    /// Adds the ranges of a table with their load, and the numbers of its queries.
+    pub(crate) fn load(mut self, ranges: &[PartitionRange], queries: &QueryCounts) -> Self {
+        put_objects(self.member("ranges"), ranges, put_range);
+        json::put_object(self.member("queries"), |object| put_queries(object, queries));
+        self
+    }
+
     /// Adds counters, one member for each counter.
     pub(crate) fn counters<'n>(mut self, fields: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
         for (name, value) in fields {
@@ -437,6 +638,149 @@ impl Response {
         json::put_string(&mut self.0, name);
         self.0.push(b':');
         &mut self.0
+    }
+}
+
+pub(crate) fn put_gate(object: &mut Object<'_>, gate: &ClosedGate) {
+    object.text("table", &gate.table);
+    object.text("mode", gate.mode.as_str());
+    object.text("range", &gate.range.to_string());
+}
+
+/// A response without an error, as its client reads it.
+#[derive(Debug)]
+pub(crate) struct Answer(String);
+
+/// The maximum number of members of a response.
+const ANSWER_MEMBERS_MAX: usize = 256;
+
+impl Answer {
+    /// Reads a response.
+    ///
+    /// # Errors
+    /// The error in it, with its code and kind.
+    pub(crate) fn read(line: String) -> Result<Self> {
+        json::read_object(&line, 0)?;
+        let answer = Self(line);
+        match answer.member("error") {
+            Some(error) => Err(read_error(error.get())?),
+            None => Ok(answer),
+        }
+    }
+
+    /// Returns a member's value, unparsed.
+    pub(crate) fn member(&self, name: &str) -> Option<&RawValue> {
+        let members = json::read_object(&self.0, ANSWER_MEMBERS_MAX).ok()?;
+        Some(members.into_iter().find(|(member, _)| member == name)?.1)
+    }
+
+    /// Replaces a part of the texts in the response.
+    pub(crate) fn replacing(self, from: &str, to: &str) -> Self {
+        let escaped = |text: &str| {
+            let mut out = Vec::new();
+            json::put_string(&mut out, text);
+            out.pop();
+            String::from_utf8(out.split_off(1)).unwrap_or_default()
+        };
+        Self(self.0.replace(&escaped(from), &escaped(to)))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        match Scalar::read(self.member(name)?).ok()? {
+            Scalar::String(text) => Some(text.into_owned()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.member(name)?.get().parse().ok()
+    }
+
+    /// Returns the load that [`Response::load`] wrote.
+    pub(crate) fn load(&self) -> Result<(Vec<PartitionRange>, QueryCounts)> {
+        Ok((read_ranges(self.required("ranges")?)?, read_queries(self.required("queries")?)?))
+    }
+
+    pub(crate) fn healed(&self) -> Result<HealReport> {
+        read_healed(self.required("report")?)
+    }
+
+    pub(crate) fn copied(&self) -> Result<CopySummary> {
+        read_copied(self.required("report")?)
+    }
+
+    fn required(&self, name: &str) -> Result<&RawValue> {
+        self.member(name).ok_or_else(|| invalid(format!("'{name}' is missing in the response")))
+    }
+
+    /// Returns the rejected entities that [`Response::loaded`] wrote.
+    pub(crate) fn rejected(&self) -> Result<Vec<Rejected>> {
+        let Some(rejected) = self.member("rejected") else { return Ok(Vec::new()) };
+        let rejected = json::read_array(rejected.get(), usize::MAX)?.into_iter();
+        let read = |rejected: &RawValue| {
+            let mut fields = Fields::read(rejected.get())?;
+            let error = fields.take("error").ok_or_else(|| invalid("'error' is missing"))?;
+            let line = fields.number("line")?.unwrap_or_default();
+            Ok(Rejected { line, error: read_error(error.get())? })
+        };
+        rejected.map(read).collect()
+    }
+
+    /// Returns the response as an object without the member `ok`.
+    pub(crate) fn without_ok(&self) -> String {
+        self.0.trim_end().replacen("\"ok\":true,", "", 1)
+    }
+
+    /// Returns the counts that [`Response::moved`] wrote.
+    pub(crate) fn moved(&self) -> Moved {
+        let [entities, files, bytes] =
+            ["entities", "files", "bytes"].map(|name| self.number(name).unwrap_or_default());
+        Moved { entities, files, bytes }
+    }
+}
+
+/// Reads the error of a response; it has no cause, which is in its message.
+fn read_error(text: &str) -> Result<Error> {
+    let mut fields = Fields::read(text)?;
+    let (code, message) = (fields.required("code")?, fields.required("message")?);
+    let kind = match fields.string("kind")?.as_deref() {
+        Some("Locked") => Some(ErrorKind::Locked),
+        Some("Unsupported") => Some(ErrorKind::Unsupported),
+        Some("Corruption") => Some(ErrorKind::Corruption),
+        Some("Poisoned") => Some(ErrorKind::Poisoned),
+        Some("ChangesLost") => Some(ErrorKind::ChangesLost),
+        _ => None,
+    };
+    let code = Code::ALL.iter().copied().find(|known| known.as_str() == code);
+    Ok(match (kind, code) {
+        (Some(kind), _) => Error::new(kind, message),
+        (None, Some(Code::InternalError) | None) => Error::new(ErrorKind::Io, message),
+        (None, Some(code)) => Error::refused_with(code, message),
+    })
+}
+
+/// Builds a line of progress: the amount of work done, and the total, which is 0 if unknown.
+#[cfg(target_os = "linux")]
+pub(crate) fn progress_line(done: u64, of: u64) -> String {
+    format!("{{\"progress\":[{done},{of}]}}\n")
+}
+
+/// Reads a line of progress; `None` for any other line.
+pub(crate) fn read_progress(line: &str) -> Option<(u64, u64)> {
+    let numbers = line.trim_end().strip_prefix("{\"progress\":[")?.strip_suffix("]}")?;
+    let (done, of) = numbers.split_once(',')?;
+    Some((done.parse().ok()?, of.parse().ok()?))
+}
+
+fn put_error(object: &mut Object<'_>, error: &Error) {
+    object.text("code", error.code());
+    object.raw("status", error.status());
+    if error.code() == Code::InternalError.as_str() {
+        object.text("kind", &format!("{:?}", error.kind()));
+    }
+    object.text("message", &error.chain());
+    if let Some(index) = error.index() {
+        object.raw("index", index);
     }
 }
 

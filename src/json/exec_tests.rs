@@ -34,6 +34,79 @@ fn tables_and_maintenance() {
 }
 
 #[test]
+fn ranges_and_jobs() {
+    let range = |text: &str| {
+        read_request(text.as_bytes()).map(|request| match request {
+            Request::DeleteRange { range, .. } => range.to_string(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let delete = |rest: &str| format!(r#"{{"op":"delete_range","table":"T"{rest}}}"#);
+    for (rest, shown) in [
+        ("", "(start … end)"),
+        (r#","partition":"p""#, "['p' … 'p']"),
+        (r#","partition":"p","from":"a","to":"b""#, "['p', 'a' … 'p', 'b')"),
+        (r#","from_partition":"m","to_partition":"n""#, "['m' … 'n')"),
+    ] {
+        assert_eq!(range(&delete(rest)).unwrap(), shown);
+    }
+    refused(&delete(r#","from":"a""#), "InvalidInput", "'partition', which is missing");
+    refused(&delete(r#","partition":"p","to_partition":"q""#), "InvalidInput", "excludes");
+    let reclaims =
+        |text: &str| matches!(read_request(text.as_bytes()).unwrap(), Request::Reclaim { .. });
+    assert!(reclaims(&delete(r#","partition":"p","reclaim":true"#)));
+    assert!(reclaims(r#"{"op":"delete_table","table":"T","reclaim":true}"#));
+    check(r#"{"op":"ttl","table":"T"}"#, r#"Ttl { table: "T", seconds: None }"#);
+    check(r#"{"op":"ttl","table":"T","seconds":60}"#, r#"Ttl { table: "T", seconds: Some(60) }"#);
+    refused(r#"{"op":"ttl","table":"T","seconds":-1}"#, "InvalidInput", "'seconds' is not");
+    refused(r#"{"op":"gate","table":"T","mode":"open"}"#, "InvalidInput", "'open' is not a mode");
+    refused(r#"{"op":"compact","partition":"p"}"#, "InvalidInput", "'partition' means nothing");
+    refused(r#"{"op":"load","table":"T","mode":"x"}"#, "InvalidInput", "'x' is not a mode");
+    let load = r#"{"op":"load","table":"T","mode":"upsert","entities":[
+        {"PartitionKey":"p","RowKey":"r"},{"RowKey":"r"}]}"#;
+    let Ok(Request::Load { mode, entities, .. }) = read_request(load.as_bytes()) else { panic!() };
+    assert_eq!((mode, entities[0].is_ok(), entities[1].is_ok()), (LoadMode::Upsert, true, false));
+}
+
+/// A client reads the errors and reports that a server writes.
+#[test]
+fn responses_are_read_as_they_were_written() {
+    let read = |response: Response| Answer::read(String::from_utf8(response.into_line()).unwrap());
+    for error in [
+        Error::refused(Code::EntityAlreadyExists),
+        Error::new(ErrorKind::Busy, "a gate"),
+        Error::new(ErrorKind::Locked, "is open"),
+        Error::corrupt("db/1.sst".as_ref(), 7, "block", "checksum"),
+        Error::io("read x", std::io::ErrorKind::NotFound.into()),
+    ] {
+        let again = read(Response::error(&error)).unwrap_err();
+        assert_eq!((again.kind(), again.code()), (error.kind(), error.code()));
+        assert_eq!(again.chain(), error.chain());
+    }
+    let rejected = Error::refused(Code::EntityTooLarge);
+    let response = Response::ok().loaded(7, &[Rejected { line: 3, error: rejected }]);
+    let answer = read(response).unwrap();
+    let found = answer.rejected().unwrap();
+    assert_eq!((answer.number("loaded"), found.len(), found[0].line), (Some(7), 1, 3));
+    assert_eq!(found[0].error.code(), "EntityTooLarge");
+    let range = PartitionRange {
+        id: 4,
+        low: Some(crate::db::RangeBound { partition_key: "a\"".into(), row_key: "b".into() }),
+        reads: 0.25,
+        pattern: crate::db::LoadPattern::OnePartition,
+        heaviest: vec![("p".into(), 0.5)],
+        ..PartitionRange::default()
+    };
+    let queries = QueryCounts { points: 1, tables: 9, ..QueryCounts::default() };
+    let answer = read(Response::ok().load(&[range.clone()], &queries)).unwrap();
+    assert_eq!(answer.load().unwrap(), (vec![range], queries));
+    let path = read(Response::ok().text("path", "/a \"b\"/c")).unwrap();
+    assert_eq!(path.replacing("/a \"b\"", "x").text("path").unwrap(), "x/c");
+    assert_eq!(read_progress("{\"progress\":[3,10]}\n"), Some((3, 10)));
+    assert_eq!(read_progress(r#"{"ok":true}"#), None);
+}
+
+#[test]
 fn writes() {
     let entity = r#"{"PartitionKey":"p","RowKey":"r","A":1}"#;
     let shown = r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#;

@@ -7,14 +7,16 @@
 //! * every returned or skipped value is well-formed, whatever its depth;
 //! * the caller bounds the number of members or items read, and nesting uses no stack.
 //!
-//! `cli::exec` executes requests; `rest::protocol` parses the requests of the REST service.
+//! `control::answer` executes requests; `rest::protocol` parses the requests of the REST service.
 
 pub(crate) mod double;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod odata;
 pub(crate) mod plain;
+pub(crate) mod report;
 mod scan;
+pub(crate) mod window;
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};

@@ -25,7 +25,7 @@ pub(crate) use background::events::Recovered;
 pub(crate) use background::fifo_tables::Evicted;
 #[cfg(feature = "sim")]
 pub(crate) use background::flush::Flush;
-pub(crate) use background::ingest::Ingested;
+pub(crate) use background::ingest::{Ingested, OnRows};
 pub(crate) use background::maintenance::Maintenance;
 pub(crate) use guards::{CommitTicket, SnapshotGuard};
 pub(crate) use read::concat_iter::ReadCounts;
@@ -37,8 +37,8 @@ pub(crate) use read::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit, Z
 pub(crate) use read::scan::{ReadView, Scan};
 pub(crate) use recovery::change_log::{ChangeLog, Logged};
 pub(crate) use recovery::checkpoint::{
-    OnBytes, build, checkpoint, copy_file, image, read_file, require_empty, require_outside,
-    verify_copy, verify_entry,
+    OnBytes, OnProgress, build, checkpoint, copy_file, image, read_file, require_empty,
+    require_outside, verify_copy, verify_entry,
 };
 pub(crate) use recovery::file_replacement::{FileReplacement, Healed, SoundCopies};
 pub(crate) use recovery::follower::LogFollower;
@@ -59,8 +59,12 @@ use crate::error::Result;
 use crate::format::span::Span;
 use crate::fs::FileLock;
 use crate::model::Seq;
+#[cfg(feature = "cli")]
+use crate::options::Companion;
 use crate::options::Durability;
 use crate::sync::Mutex;
+#[cfg(feature = "cli")]
+use crate::sync::UnmodelledMutex;
 
 /// One open database. Dropping it closes the database. This works although background threads still
 /// run, because these hold only the `Maintenance`.
@@ -70,6 +74,9 @@ pub(crate) struct Engine {
     pub(crate) recovered: Recovered,
     /// The lock on the directory, held until the database is closed.
     lock: Mutex<Option<Arc<dyn FileLock>>>,
+    /// What `Options::companion` started, or the error that prevented it.
+    #[cfg(feature = "cli")]
+    pub(crate) companion: UnmodelledMutex<Option<Result<Companion>>>,
 }
 
 impl Drop for Engine {
@@ -121,6 +128,20 @@ impl Engine {
         self.read_view(at).scan(span, span)
     }
 
+    fn new(
+        maintenance: Arc<Maintenance>,
+        recovered: Recovered,
+        lock: Option<Arc<dyn FileLock>>,
+    ) -> Self {
+        Self {
+            maintenance,
+            recovered,
+            lock: Mutex::new(lock),
+            #[cfg(feature = "cli")]
+            companion: UnmodelledMutex::new(None),
+        }
+    }
+
     /// Ends background work, makes everything durable, and records a clean close.
     ///
     /// # Errors
@@ -128,6 +149,12 @@ impl Engine {
     /// log, unless the machine stops before.
     pub(crate) fn close(&self) -> Result<()> {
         self.maintenance.executor.stop();
+        #[cfg(feature = "cli")]
+        {
+            // Its requests end with an error, as those of other threads do. No lock is held.
+            let companion = self.companion.lock().take();
+            drop(companion);
+        }
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         let result = self.maintenance.close();
         drop(lock);

@@ -116,7 +116,7 @@ impl Model {
     fn take_in(&self, source: &Model) {
         let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
         let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
-        self.engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| ()).unwrap();
+        self.engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| Ok(())).unwrap();
     }
 
     fn delete(&self, name: &str) {

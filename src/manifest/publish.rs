@@ -52,7 +52,7 @@ pub(super) fn number_after_all(names: &[String]) -> u64 {
     let numbers = names.iter().filter_map(|name| match FileName::parse(name)? {
         FileName::Manifest(FileNumber(n)) => Some(n),
         FileName::Wal(FileNumber(n)) | FileName::Sst(FileNumber(n)) => Some(n),
-        FileName::Lock | FileName::Current | FileName::Temporary => None,
+        FileName::Lock | FileName::Control | FileName::Current | FileName::Temporary => None,
     });
     // Ignores numbers too great to have been assigned by this engine.
     numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1)

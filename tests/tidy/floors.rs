@@ -13,7 +13,7 @@ use super::source::{Source, is_word};
 const FLOORS: &[(u8, &[&str])] = &[
     (13, &["main", "testing::fuzzing", "testing::bench_support"]),
     (12, &["cli"]),
-    (11, &["rest"]),
+    (11, &["rest", "control"]),
     (10, &["json", "testing::sim"]),
     (9, &["db"]),
     (8, &["query"]),

@@ -16,6 +16,7 @@ mod pipeline;
 mod report;
 mod rows;
 pub(super) mod sample;
+mod sink;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,16 +30,18 @@ use self::report::{Rejects, Summary};
 use self::rows::{
     InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_ndjson, unreadable,
 };
+use self::sink::Sink;
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Overwrite, Spool};
-use super::open::{Create, open_durable};
+use super::open::Create;
 use super::output::print;
 use super::progress::Progress;
+use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::options::Durability;
-use crate::table::{LoadMode, Loader};
+use crate::table::LoadMode;
 
 /// Load CSV or NDJSON, optionally compressed by gzip, into a table.
 #[derive(Args)]
@@ -180,12 +183,9 @@ impl Import {
         rows: Option<u64>,
     ) -> Outcome<Summary> {
         let mut rejects = Rejects::new(self.rejects.as_deref(), self.overwrite)?;
-        let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
-        let table = db.table_or_create(&self.table)?;
-        let mut loader = table.loader().mode(self.mode);
-        if self.ack {
-            loader = loader.on_acknowledged(acknowledge);
-        }
+        let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
+        db.create_missing_table(&self.table)?;
+        let mut sink = Sink::new(&db, &self.table, self.mode, self.ack)?;
         let progress = Progress::new(rows);
         let mut summary = Summary::default();
         'input: for batch in batches {
@@ -194,25 +194,25 @@ impl Import {
             for (line, row) in batch {
                 summary.rows += 1;
                 match row {
-                    Ok(entity) => loader.push(line, entity)?,
+                    Ok(entity) => sink.push(line, entity)?,
                     Err(error) => rejects.add(line, &error, &progress)?,
                 }
                 if self.stop_on_error && rejects.count() > 0 {
                     break 'input;
                 }
             }
-            report(&mut loader, &mut rejects, &progress)?;
+            report(&mut sink, &mut rejects, &progress)?;
             if self.stop_on_error && rejects.count() > 0 {
                 break;
             }
         }
-        loader.flush()?;
-        report(&mut loader, &mut rejects, &progress)?;
-        let loaded = loader.finish()?;
+        sink.flush()?;
+        report(&mut sink, &mut rejects, &progress)?;
+        let loaded = sink.finish()?;
         drop(progress);
         rejects.finish()?;
         db.close()?;
-        (summary.imported, summary.rejected) = (loaded.loaded, rejects.count());
+        (summary.imported, summary.rejected) = (loaded, rejects.count());
         Ok(summary)
     }
 
@@ -221,19 +221,9 @@ impl Import {
     }
 }
 
-/// Reports the rows that the loader has refused so far.
-fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Outcome {
-    loader
-        .take_rejected()
-        .into_iter()
-        .try_for_each(|row| rejects.add(row.line, &row.error, progress))
-}
-
-/// Prints the line number up to which rows are durable. Ignores errors, because the program that
-/// reads the output may have ended.
-fn acknowledge(line: u64) {
-    let mut output = io::stdout().lock();
-    drop(writeln!(output, "{line}").and_then(|()| output.flush()));
+/// Reports the rows that have been refused so far.
+fn report(sink: &mut Sink<'_>, rejects: &mut Rejects, progress: &Progress) -> Outcome {
+    sink.take_rejected().into_iter().try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
 /// Parses a single ASCII character, or `\t` or `tab` for a tab.

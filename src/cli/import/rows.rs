@@ -7,9 +7,9 @@ use clap::ValueEnum;
 use super::columns::{Choices, Columns, Converter};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::window::Lines;
 use crate::error::{Code, Error, Result};
 use crate::json::odata::Members;
+use crate::json::window::Lines;
 use crate::model::{Entity, EntityEncoder, KeyPart, Template};
 
 /// The maximum length of an NDJSON line in bytes. It is enough for an entity of 1 MiB, even if all

@@ -10,10 +10,10 @@ use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files;
-use crate::cli::window::Lines;
 use crate::codec::{HashSeed, hash};
 use crate::db::shape::ShapeBuilder;
 use crate::db::{DataShape, PartitionSize};
+use crate::json::window::Lines;
 use crate::model::Template;
 
 /// The keys found in a file.

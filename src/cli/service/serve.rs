@@ -12,6 +12,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
 use super::accounts::read_accounts;
+use super::backups::BackupArgs;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::open::{OpenArgs, set};
 use crate::db::Db;
@@ -82,6 +83,8 @@ pub(in crate::cli) struct Serve {
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     drain_time: u64,
     #[command(flatten)]
+    backups: BackupArgs,
+    #[command(flatten)]
     open: OpenArgs,
     /// Which events are logged on standard error, one JSON object per line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
@@ -102,6 +105,12 @@ SIGTERM and Ctrl-C finish running requests, sync and stop; a second one closes a
 
 A log of at most 2 GiB, which drops its oldest entities:
   rowstone serve shop --max-disk 2147483648 --drop-oldest log
+
+Backups by itself:
+  rowstone serve shop --backup-to /mnt/backups/shop --backup-every 1h --keep 24
+
+While it runs, commands that write the same database send their requests to the server, through the
+socket CONTROL in the directory of the database.
 
 A page for people is at http://127.0.0.1:10002/"#;
 
@@ -148,10 +157,18 @@ impl Serve {
             log: log.clone(),
         };
         let ready = rest::prepare(site).map_err(Failure::Other)?;
-        let accounts = Accounts::open(configs, |config| self.open(config))?;
+        let mut backed_up = Vec::new();
+        let accounts = Accounts::open(configs, |config| {
+            let db = self.open(config)?;
+            db.without_companion().iter().for_each(|why| log.line(&format!("note: {why}")));
+            let name = self.accounts.as_ref().map(|_| &*config.name);
+            backed_up.extend(self.backups.dir(name).map(|dir| (dir, db.clone())));
+            Outcome::Ok(db)
+        })?;
         let reread = || self.reread_accounts();
         let greet = |at, metrics| self.greet(log, at, metrics);
-        ready.serve(accounts, reread, greet).map_err(Failure::Other)
+        let serve = || ready.serve(accounts, reread, greet).map_err(Failure::Other);
+        self.backups.during(backed_up, log, serve)
     }
 
     /// Reads the accounts again while the server runs. Reads only a regular file, because opening a

@@ -313,10 +313,7 @@ impl Store {
     /// Reads a stored file and compares its length and checksum with its entry in the generation.
     pub(super) fn check(&self, file: &StoredFile, progress: OnBytes<'_>) -> Result<()> {
         let path = self.file_path(file.id);
-        let read = read_file(&*self.fs, &path, &mut |_, piece| {
-            progress(piece.len() as u64);
-            Ok(())
-        });
+        let read = read_file(&*self.fs, &path, &mut |_, piece| progress(piece.len() as u64));
         let read = read.map_err(|error| missing_or(&path, error))?;
         compare(&path, file, read.bytes, read.checksum)
     }

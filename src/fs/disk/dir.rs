@@ -9,6 +9,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(all(target_os = "linux", feature = "cli"))]
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, stat
 use rustix::io::Errno;
 
 use super::handles::{DiskLock, DiskRead, DiskWrite};
+#[cfg(all(target_os = "linux", feature = "cli"))]
+use super::socket;
 use super::sys;
 use crate::fs::complete::retry;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs};
@@ -142,5 +146,11 @@ impl Fs for DirFs {
 
     fn kind(&self, path: &Path) -> String {
         sys::kind(path)
+    }
+
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    fn listen(&self, path: &Path) -> io::Result<UnixListener> {
+        let (dir, name) = self.resolve(path);
+        socket::listen(dir, name)
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! `db` chooses the rows; `view` and `merge` apply `visible_from` to reads.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -40,6 +41,9 @@ const TRIES: usize = 8;
 /// The number of rows between checks whether the database is closing.
 const LOOK_ROWS: u64 = 1_024;
 
+/// A progress callback: receives the number of rows so far. Its error ends the import.
+pub(crate) type OnRows<'p> = &'p mut dyn FnMut(u64) -> io::Result<()>;
+
 /// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ingested {
@@ -50,7 +54,8 @@ pub(crate) struct Ingested {
 
 impl Maintenance {
     /// Imports the rows of `source` into the table of `gate`. Their keys, changed to name that
-    /// table, must be inside `span`. Calls `progress` with the number of rows so far.
+    /// table, must be inside `span`. Calls `progress` with the number of rows so far; its error
+    /// ends the import.
     ///
     /// 1. Check that the span is empty: it has no entry in memory or in any file, not even a
     ///    tombstone, and no range tombstone of a deleted span, which would hide older rows. Merge
@@ -75,7 +80,7 @@ impl Maintenance {
         source: &mut Scan,
         gate: &Gate,
         span: &Span,
-        progress: &mut dyn FnMut(u64),
+        progress: OnRows<'_>,
     ) -> Result<Ingested> {
         let mut known = self.check_span_empty(span)?;
         let _work = self.state.work()?;
@@ -156,13 +161,14 @@ impl Maintenance {
         &self,
         source: &mut Scan,
         gate: &Gate,
-        progress: &mut dyn FnMut(u64),
+        progress: OnRows<'_>,
     ) -> Result<Vec<NewFile>> {
         let options = &self.env().options;
         let cut = Cut { file_bytes: options.run_file_bytes, boundary_bytes: u64::MAX };
         let written_as = (options.codec_run, Cause::Import);
         let mut output = OutputWriter::new(self, cut, written_as, Boundaries::default());
         let (mut key, mut rows) = (table_start(gate.table), 0u64);
+        let mut report = |rows| progress(rows).map_err(|error| Error::io("import rows", error));
         while source.advance()? {
             let row = source.row()?;
             key.truncate(TABLE_ID_BYTES);
@@ -170,14 +176,14 @@ impl Maintenance {
             output.add(&key, row.seq, Kind::Put, Some(&row.row))?;
             rows += 1;
             if rows.is_multiple_of(LOOK_ROWS) {
-                progress(rows);
+                report(rows)?;
                 if self.executor.is_stopping() {
                     return Err(closed());
                 }
             }
         }
         let files = output.finish()?;
-        progress(rows);
+        report(rows).inspect_err(|_| self.discard(&files))?;
         Ok(files)
     }
 

@@ -445,7 +445,7 @@ mod tests {
         let (view, at) = engine.reader().pin_around(None, || {
             if !is_done.replace(true) {
                 let mut rows = source.scan(&span, None).unwrap();
-                engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| {}).unwrap();
+                engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| Ok(())).unwrap();
             }
         });
         assert_eq!(

@@ -34,8 +34,13 @@ const COPY_BYTES: usize = 1 << 20;
 /// The number of attempts to take an image while ranges are imported.
 const TRIES: usize = 8;
 
-/// A progress callback: receives the number of bytes read or linked since its last call.
-pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
+/// A progress callback: receives the number of bytes copied since its last call. Its error ends the
+/// work, which then fails.
+pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64) -> io::Result<()>;
+
+/// A progress callback: receives the amount of work done and the total, which is 0 if unknown. Its
+/// error ends the work, which then fails and removes what it began.
+pub(crate) type OnProgress<'p> = &'p mut dyn FnMut(u64, u64) -> io::Result<()>;
 
 /// The database at one moment. Its files are not removed while the image exists.
 pub(crate) struct Image {
@@ -208,7 +213,7 @@ pub(crate) fn copy_file(
 ) -> io::Result<Copied> {
     let to = fs.create(target)?;
     let copied = read_file(fs, source, &mut |at, piece| {
-        progress(piece.len() as u64);
+        progress(piece.len() as u64)?;
         to.write_at(at, piece)
     })?;
     to.sync()?;
@@ -238,10 +243,14 @@ pub(crate) fn read_file(
 }
 
 fn link_or_copy(fs: &dyn Fs, source: &Path, target: &Path, progress: OnBytes<'_>) -> Result<()> {
-    if fs.link(source, target).is_ok() {
-        return Ok(());
-    }
-    copy_file(fs, source, target, progress).map(drop).map_err(|error| {
+    let mut place = || {
+        progress(0)?;
+        match fs.link(source, target) {
+            Ok(()) => Ok(()),
+            Err(_) => copy_file(fs, source, target, progress).map(drop),
+        }
+    };
+    place().map_err(|error| {
         Error::io(format!("copy {} to {}", source.display(), target.display()), error)
     })
 }

@@ -219,7 +219,7 @@ impl Env {
     fn copy_in(&self, from: &Path, number: FileNumber) -> Result<()> {
         let path = self.dir.join(FileName::Sst(number).to_string());
         let temporary = path.with_extension("sst.tmp");
-        let copied = copy_file(&*self.fs, from, &temporary, &mut |_| ());
+        let copied = copy_file(&*self.fs, from, &temporary, &mut |_| Ok(()));
         copied.and_then(|_| self.fs.rename(&temporary, &path)).map_err(|error| {
             // Remove the temporary file, which is not in use, because a full disk needs its space.
             drop(self.fs.remove(&temporary));

@@ -117,7 +117,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let maintenance = Arc::new(begin(env, manifest, replayed, is_closed, disk)?);
     maintenance.emit_opened(&recovered);
     maintenance.writer.space_limit.iter().for_each(SpaceLimit::enforce);
-    let engine = Engine { maintenance, recovered, lock: Mutex::new(Some(lock)) };
+    let engine = Engine::new(maintenance, recovered, Some(lock));
     engine.maintenance.begin(is_closed)?;
     Ok(Arc::new(engine))
 }
@@ -288,7 +288,7 @@ fn remove_orphans(
                 !version.logs.iter().map(|log| log.number).chain(kept).any(|log| log == number)
             }
             Some(FileName::Manifest(number)) => number != manifest.position().file,
-            Some(FileName::Lock | FileName::Current) | None => false,
+            Some(FileName::Lock | FileName::Control | FileName::Current) | None => false,
         };
         if is_orphan {
             // The last edit of the manifest, which removed this file, may not be durable yet. If a
@@ -332,7 +332,7 @@ pub(super) fn assemble_reader(
     let mut maintenance = assemble(env, manifest, (queue, shown), logged, ttl, executor);
     maintenance.is_reader = true;
     maintenance.writer.group_commit.fail(why);
-    Arc::new(Engine { maintenance: Arc::new(maintenance), recovered, lock: Mutex::new(None) })
+    Arc::new(Engine::new(Arc::new(maintenance), recovered, None))
 }
 
 /// Assembles an engine from the version of `manifest`, and the `memtables` and `drops` of the logs

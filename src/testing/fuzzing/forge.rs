@@ -24,7 +24,7 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
         Some(FileName::Current) => sum(bytes, 12, CURRENT_BYTES),
         Some(FileName::Manifest(_) | FileName::Wal(_)) => forge_log(bytes),
         Some(FileName::Sst(_)) => forge_sst(bytes),
-        Some(FileName::Lock | FileName::Temporary) | None => {}
+        Some(FileName::Lock | FileName::Control | FileName::Temporary) | None => {}
     }
 }
 

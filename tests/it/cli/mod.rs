@@ -7,6 +7,8 @@ mod backup;
 mod bad_input;
 mod bench;
 mod changes;
+#[cfg(target_os = "linux")]
+mod control;
 mod copy;
 mod damage;
 mod exec;

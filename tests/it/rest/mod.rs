@@ -12,6 +12,8 @@
     reason = "keys and certificates are the user's files, requests have a date, a thread reads the output"
 )]
 
+#[cfg(target_os = "linux")]
+mod backups;
 mod client;
 mod limits;
 mod log;

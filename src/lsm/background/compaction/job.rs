@@ -120,6 +120,26 @@ impl Maintenance {
         Ok(())
     }
 
+    /// As [`compact_all`](Self::compact_all), for the ranges that overlap `span`. Calls `progress`
+    /// between merges, with the number of merged ranges and of all; its error ends the work.
+    #[cfg(feature = "cli")]
+    pub(crate) fn compact_span(
+        &self,
+        span: &Span,
+        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let version = Arc::clone(&self.reader().view.load().version);
+        let ranges = version.ranges_in(span).iter().filter(|range| !self.is_fifo(range.table));
+        let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
+        drop(version);
+        for (i, stretch) in ids.chunks(STRETCH_RANGES).enumerate() {
+            progress((i * STRETCH_RANGES) as u64, ids.len() as u64)?;
+            self.compact_ranges(stretch)?;
+        }
+        self.remove_unheld();
+        Ok(())
+    }
+
     /// Merges all files of each of these ranges. Adjacent small ranges are merged together. `ids`
     /// must be in ascending key order.
     pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {

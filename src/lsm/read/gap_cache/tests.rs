@@ -322,7 +322,7 @@ fn imported_files_invalidate_gaps_and_offers() {
         let mut scan = db.scan();
         let (part, mut rows) = (span("a", Some("c")), source.scan());
         let ingested =
-            db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+            db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| Ok(())).unwrap();
         assert_eq!(ingested.rows, 2);
         assert_eq!(next(&mut scan).as_deref(), Some("z"));
         assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
@@ -337,7 +337,7 @@ fn trap_32_a_read_before_an_import_leaves_no_gap_over_imported_rows() {
     db.delete(&["a0", "a1", "a2", "a3"]);
     let at = db.engine.reader().published();
     let (part, mut rows) = (span("b", Some("c")), source.scan());
-    db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+    db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| Ok(())).unwrap();
     // Read at the last published Seq, while the view already contains the files.
     let read = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(

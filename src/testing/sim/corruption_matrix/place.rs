@@ -56,7 +56,7 @@ impl FileKind {
             FileName::Manifest(number) => (FileKind::Manifest, number),
             FileName::Wal(number) => (FileKind::Wal, number),
             FileName::Sst(number) => (FileKind::Sst, number),
-            FileName::Temporary => return None,
+            FileName::Control | FileName::Temporary => return None,
         })
     }
 }

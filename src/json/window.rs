@@ -10,7 +10,7 @@ use std::io::{self, Read};
 const READ_BYTES: usize = 256 << 10;
 
 /// The part of a stream that has been read and not yet consumed.
-pub(super) struct Window<R> {
+pub(crate) struct Window<R> {
     source: R,
     buffer: Vec<u8>,
     start: usize,
@@ -19,7 +19,7 @@ pub(super) struct Window<R> {
 }
 
 /// Iterates over the lines of a stream, without their line ends.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     window: Window<R>,
     bytes_max: usize,
     number: u64,
@@ -31,38 +31,38 @@ pub(super) struct Lines<R> {
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// The number of the line in the stream, counted from 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// `None` if the line is longer than allowed.
-    pub(super) bytes: Option<&'a [u8]>,
+    pub(crate) bytes: Option<&'a [u8]>,
 }
 
 impl<R: Read> Window<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Self { source, buffer: Vec::new(), start: 0, filled: 0, ended: false }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.get(self.start..self.filled).unwrap_or_default()
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(self.start..self.filled).unwrap_or_default()
     }
 
     /// Whether [`bytes`](Self::bytes) is the rest of the stream.
-    pub(super) fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         self.ended
     }
 
     /// Drops the first `len` bytes.
-    pub(super) fn consume(&mut self, len: usize) {
+    pub(crate) fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.filled);
     }
 
     /// Reads more bytes from the source into the window; returns false at the end of the stream.
-    pub(super) fn fill(&mut self) -> io::Result<bool> {
+    pub(crate) fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
         }
@@ -88,7 +88,7 @@ impl<R: Read> Window<R> {
 
     /// Consumes up to and including the next newline, however far away; false at the end of the
     /// stream.
-    pub(super) fn skip_line(&mut self) -> io::Result<bool> {
+    pub(crate) fn skip_line(&mut self) -> io::Result<bool> {
         loop {
             if let Some(end) = self.bytes().iter().position(|&byte| byte == b'\n') {
                 self.consume(end + 1);
@@ -103,14 +103,14 @@ impl<R: Read> Window<R> {
 }
 
 impl<R: Read> Lines<R> {
-    pub(super) fn new(source: R, bytes_max: usize) -> Self {
+    pub(crate) fn new(source: R, bytes_max: usize) -> Self {
         let window = Window::new(source);
         Self { window, bytes_max, number: 0, searched: 0, taken: 0 }
     }
 
     /// Returns the next line; `None` at the end. A last line needs no newline; `\r\n` ends a line
     /// too.
-    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.window.consume(self.taken);
         (self.taken, self.searched) = (0, 0);
         let len = loop {

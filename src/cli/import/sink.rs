@@ -1,0 +1,120 @@
+//! The destination of an import's rows: a loader of this process or, if another process has the
+//! database open, requests to it.
+
+use std::io::{self, Write};
+
+use crate::cli::failure::Outcome;
+use crate::cli::writer::Writer;
+use crate::json::exec::load_mode;
+use crate::json::odata::{Metadata, entity_text};
+use crate::model::Entity;
+use crate::table::{LoadMode, Loader, Rejected};
+
+/// The size in bytes from which the waiting rows are sent. One more row fits into a request.
+const REQUEST_BYTES: usize = 1 << 20;
+
+pub(super) enum Sink<'w> {
+    Here(Loader),
+    There(Requests<'w>),
+}
+
+/// Rows on their way to the process that has the database open.
+pub(super) struct Requests<'w> {
+    writer: &'w Writer,
+    table: &'w str,
+    mode: LoadMode,
+    /// Whether the last line of each request is printed when it is done.
+    ack: bool,
+    lines: Vec<u64>,
+    /// The entities of these lines as JSON, separated by commas.
+    entities: String,
+    rejected: Vec<Rejected>,
+    loaded: u64,
+}
+
+impl<'w> Sink<'w> {
+    pub(super) fn new(
+        writer: &'w Writer,
+        table: &'w str,
+        mode: LoadMode,
+        ack: bool,
+    ) -> Outcome<Self> {
+        let Writer::Here(db) = writer else {
+            let (lines, entities, rejected) = (Vec::new(), String::new(), Vec::new());
+            let requests =
+                Requests { writer, table, mode, ack, lines, entities, rejected, loaded: 0 };
+            return Ok(Self::There(requests));
+        };
+        let loader = db.table(table)?.loader().mode(mode);
+        Ok(Self::Here(if ack { loader.on_acknowledged(acknowledge) } else { loader }))
+    }
+
+    pub(super) fn push(&mut self, line: u64, entity: Entity) -> Outcome {
+        match self {
+            Self::Here(loader) => Ok(loader.push(line, entity)?),
+            Self::There(requests) => requests.push(line, &entity),
+        }
+    }
+
+    /// Returns the rows rejected since the last call.
+    pub(super) fn take_rejected(&mut self) -> Vec<Rejected> {
+        match self {
+            Self::Here(loader) => loader.take_rejected(),
+            Self::There(requests) => std::mem::take(&mut requests.rejected),
+        }
+    }
+
+    /// Blocks until all rows are loaded or rejected.
+    pub(super) fn flush(&mut self) -> Outcome {
+        match self {
+            Self::Here(loader) => Ok(loader.flush()?),
+            Self::There(requests) => requests.send(),
+        }
+    }
+
+    /// Returns the number of rows loaded.
+    pub(super) fn finish(self) -> Outcome<u64> {
+        match self {
+            Self::Here(loader) => Ok(loader.finish()?.loaded),
+            Self::There(requests) => Ok(requests.loaded),
+        }
+    }
+}
+
+impl Requests<'_> {
+    fn push(&mut self, line: u64, entity: &Entity) -> Outcome {
+        if !self.lines.is_empty() {
+            self.entities.push(',');
+        }
+        self.lines.push(line);
+        self.entities.push_str(&entity_text(entity, Metadata::MINIMAL));
+        if self.entities.len() < REQUEST_BYTES { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Outcome {
+        let Some(last) = self.lines.last().copied() else { return Ok(()) };
+        let answer = self.writer.ask("load", |request| {
+            request.text("table", self.table);
+            request.text("mode", load_mode(self.mode));
+            request.raw("entities", format_args!("[{}]", self.entities));
+        })?;
+        self.loaded += answer.number("loaded").unwrap_or_default();
+        for Rejected { line, error } in answer.rejected()? {
+            let line = usize::try_from(line).ok().and_then(|index| self.lines.get(index));
+            let line = line.copied().unwrap_or_default();
+            self.rejected.push(Rejected { line, error });
+        }
+        if self.ack {
+            acknowledge(last);
+        }
+        self.lines.clear();
+        self.entities.clear();
+        Ok(())
+    }
+}
+
+/// Prints the durable line number. Errors are ignored, because the reader may be gone.
+fn acknowledge(line: u64) {
+    let mut output = io::stdout().lock();
+    drop(writeln!(output, "{line}").and_then(|()| output.flush()));
+}

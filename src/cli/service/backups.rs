@@ -1,0 +1,140 @@
+//! The backups that `serve` makes by itself.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use crate::cli::catalog::read_time;
+use crate::cli::failure::{Failure, Outcome};
+use crate::clock::{Clock, SystemClock, ticks_in};
+use crate::db::{Backup, Db, Generation};
+use crate::error::Result;
+use crate::rest::http::log_writer::LogWriter;
+use crate::sync::{Condvar, Mutex};
+
+/// The options of `serve` for backups.
+#[derive(Args)]
+pub(super) struct BackupArgs {
+    /// Back up into this directory; with --accounts, into one directory below it per account
+    #[arg(long, value_name = "DIR")]
+    backup_to: Option<PathBuf>,
+    /// The time between two backups: 30m, 1h, 1d; the first is due this long after the newest one
+    /// in the directory
+    #[arg(long, value_name = "TIME", value_parser = read_time, default_value = "1d")]
+    #[arg(requires = "backup_to")]
+    backup_every: Duration,
+    /// The number of backups to keep [default: all]
+    #[arg(long, value_name = "COUNT", requires = "backup_to")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    keep: Option<usize>,
+}
+
+/// A database, and when its next backup is due by the monotonic clock.
+struct Job {
+    db: Db,
+    dir: PathBuf,
+    due: Duration,
+}
+
+struct Stop {
+    is_stopping: Mutex<bool>,
+    stops: Condvar,
+}
+
+impl BackupArgs {
+    /// Returns the directory of an account's backups; of the only database without a `name`.
+    pub(super) fn dir(&self, name: Option<&str>) -> Option<PathBuf> {
+        let dir = self.backup_to.as_ref()?;
+        Some(name.map_or_else(|| dir.clone(), |name| dir.join(name)))
+    }
+
+    /// Runs `serve`, and meanwhile makes backups of the databases, each into its directory. A
+    /// backup that is not complete when `serve` returns is cancelled.
+    pub(super) fn during<T>(
+        &self,
+        databases: Vec<(PathBuf, Db)>,
+        log: &LogWriter,
+        serve: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        if databases.is_empty() {
+            return serve();
+        }
+        let stop = Stop { is_stopping: Mutex::new(false), stops: Condvar::new() };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("rowstone-backup".to_owned());
+            let spawned = thread.spawn_scoped(scope, || self.run(databases, log, &stop));
+            let served = spawned.map_err(|error| start_failed(&error)).and_then(|_| serve());
+            *stop.is_stopping.lock() = true;
+            stop.stops.notify_all();
+            served
+        })
+    }
+
+    fn run(&self, databases: Vec<(PathBuf, Db)>, log: &LogWriter, stop: &Stop) {
+        let clock = SystemClock::new();
+        let job = |(dir, db): (PathBuf, Db)| {
+            let due = self.first_due(&dir, &clock);
+            Job { db, dir, due }
+        };
+        let mut jobs: Vec<Job> = databases.into_iter().map(job).collect();
+        loop {
+            for job in jobs.iter_mut().filter(|job| job.due <= clock.monotonic()) {
+                let made = self.make(job, stop);
+                if *stop.is_stopping.lock() {
+                    return;
+                }
+                log.line(&line(&job.dir, made));
+                job.due = clock.monotonic() + self.backup_every;
+            }
+            let next = jobs.iter().map(|job| job.due).min().unwrap_or_default();
+            let mut is_stopping = stop.is_stopping.lock();
+            if !*is_stopping {
+                let pause = next.saturating_sub(clock.monotonic());
+                stop.stops.wait_for(&mut is_stopping, pause);
+            }
+            if *is_stopping {
+                return;
+            }
+        }
+    }
+
+    /// Returns the time of the first backup: at once if there is none yet, or if its time is in the
+    /// future.
+    fn first_due(&self, dir: &Path, clock: &SystemClock) -> Duration {
+        let generations = Backup::open(dir).and_then(|backups| backups.generations());
+        let newest = generations.unwrap_or_default().pop();
+        let taken = newest.map_or(0, |newest| newest.taken.ticks());
+        let left = ticks_in(self.backup_every).checked_sub(clock.now().saturating_sub(taken));
+        let left = left.filter(|_| taken <= clock.now()).unwrap_or_default();
+        clock.monotonic() + Duration::from_micros(left / 10)
+    }
+
+    fn make(&self, job: &Job, stop: &Stop) -> Result<Generation> {
+        let made = job.db.backup_while(&job.dir, &mut |_, _| match *stop.is_stopping.lock() {
+            true => Err(io::Error::other("the server stops")),
+            false => Ok(()),
+        })?;
+        if let Some(keep) = self.keep {
+            Backup::open(&job.dir)?.prune(keep)?;
+        }
+        Ok(made)
+    }
+}
+
+fn start_failed(error: &io::Error) -> Failure {
+    Failure::Other(format!("cannot start a thread: {error}"))
+}
+
+/// Returns the line of the log for a backup.
+fn line(dir: &Path, made: Result<Generation>) -> String {
+    match made {
+        Ok(Generation { number, new_files, new_bytes, .. }) => {
+            let dir = dir.display();
+            format!("backup {number} in {dir}: {new_files} new files of {new_bytes} bytes")
+        }
+        Err(error) => format!("error: no backup in {}: {}", dir.display(), error.chain()),
+    }
+}

@@ -1,0 +1,166 @@
+//! The process that writes a database: this one or, if another one has it open and listens on its
+//! control socket, that one. Commands send both the same requests.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use super::failure::{Failure, Outcome};
+use super::open::{Create, open_durable};
+use crate::control::answer::answer;
+use crate::control::client::Client;
+use crate::db::{Db, PartitionRange};
+use crate::error::{Error, ErrorKind};
+use crate::json::Object;
+use crate::json::exec::{Answer, read_request};
+use crate::json::object;
+use crate::options::Durability;
+use crate::table::QueryCounts;
+
+/// A database to change.
+pub(super) enum Writer {
+    Here(Db),
+    There(RefCell<Remote>),
+}
+
+/// The connection to the process that writes.
+pub(super) struct Remote {
+    client: Client,
+    /// The durability of each change; the other process may use a weaker one.
+    durability: Durability,
+    /// Paths in requests, which are absolute there, and as they were given.
+    paths: Vec<(String, String)>,
+}
+
+impl Writer {
+    /// Opens the database, or connects to the process that has it open.
+    pub(super) fn open(path: &Path, create: Create) -> Outcome<Self> {
+        Self::open_durable(path, create, Durability::Sync)
+    }
+
+    /// As [`open`](Self::open), with the durability of each change.
+    pub(super) fn open_durable(
+        path: &Path,
+        create: Create,
+        durability: Durability,
+    ) -> Outcome<Self> {
+        match open_durable(path, create, durability) {
+            Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
+                Self::connect(path, error, durability)
+            }
+            opened => opened.map(Self::Here),
+        }
+    }
+
+    /// Connects to the process that has the database open; returns the error `locked` if there is
+    /// none that listens.
+    pub(super) fn connect(path: &Path, locked: Error, durability: Durability) -> Outcome<Self> {
+        let client = Client::connect(path).map_err(Failure::Open)?;
+        let client = client.ok_or(Failure::Open(locked))?;
+        Ok(Self::There(RefCell::new(Remote { client, durability, paths: Vec::new() })))
+    }
+
+    /// Returns the text of a path in a request. The other process has another working directory.
+    pub(super) fn path(&self, path: &Path) -> Outcome<String> {
+        let text = |path: &Path| {
+            let problem = || Failure::Usage(format!("{} is not UTF-8", path.display()));
+            path.to_str().map(str::to_owned).ok_or_else(problem)
+        };
+        let given = text(path)?;
+        let Self::There(remote) = self else { return Ok(given) };
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+        let absolute = text(&absolute)?;
+        remote.borrow_mut().paths.push((absolute.clone(), given));
+        Ok(absolute)
+    }
+
+    /// Carries out the request `op`, with the members that `put` adds.
+    pub(super) fn ask(&self, op: &str, put: impl FnOnce(&mut Object<'_>)) -> Outcome<Answer> {
+        self.ask_with(op, put, |_, _| ())
+    }
+
+    /// As [`ask`](Self::ask); calls `progress` with the amount of work done and the total, which is
+    /// 0 if unknown.
+    pub(super) fn ask_with(
+        &self,
+        op: &str,
+        put: impl FnOnce(&mut Object<'_>),
+        mut progress: impl FnMut(u64, u64),
+    ) -> Outcome<Answer> {
+        let request = object(|object| {
+            object.text("op", op);
+            put(object);
+        });
+        match self {
+            Self::Here(db) => {
+                let request = read_request(request.as_bytes())?;
+                let response = answer(db, request, &mut |done, of| {
+                    progress(done, of);
+                    Ok(())
+                })?;
+                let line = String::from_utf8(response.into_line());
+                Ok(Answer::read(line.unwrap_or_default())?)
+            }
+            Self::There(remote) => {
+                let remote = &mut *remote.borrow_mut();
+                let answer = remote.client.ask(&request, &mut progress);
+                let answer = answer.map_err(|error| remote.with_given_paths(&error))?;
+                if remote.durability == Durability::Sync {
+                    remote.client.ask(r#"{"op":"sync"}"#, &mut |_, _| ())?;
+                }
+                let replace = |answer: Answer, (absolute, given): &(String, String)| {
+                    answer.replacing(absolute, given)
+                };
+                Ok(remote.paths.iter().fold(answer, replace))
+            }
+        }
+    }
+
+    /// Creates a table unless it exists.
+    pub(super) fn create_missing_table(&self, table: &str) -> Outcome {
+        match self.ask("create_table", |request| request.text("table", table)) {
+            Err(Failure::Operation(error)) if error.code() == "TableAlreadyExists" => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    /// Closes the database, or the connection.
+    pub(super) fn close(self) -> Outcome {
+        match self {
+            Self::Here(db) => Ok(db.close()?),
+            Self::There(_) => Ok(()),
+        }
+    }
+}
+
+/// The ranges of a table with their load, and the numbers of its queries.
+pub(super) type Load = (Vec<PartitionRange>, QueryCounts);
+
+/// The loads of tables, which only the process knows that has the database open.
+pub(super) struct Loads(Option<RefCell<Client>>);
+
+impl Loads {
+    /// Connects to the process, if there is one and it listens.
+    pub(super) fn of(path: &Path) -> Self {
+        Self(Client::connect(path).ok().flatten().map(RefCell::new))
+    }
+
+    pub(super) fn of_table(&self, table: &str) -> Option<Load> {
+        let request = object(|object| {
+            object.text("op", "partitions");
+            object.text("table", table);
+        });
+        let answer = self.0.as_ref()?.borrow_mut().ask(&request, &mut |_, _| ());
+        answer.and_then(|answer| answer.load()).ok()
+    }
+}
+
+impl Remote {
+    /// Replaces the absolute paths in a message by those that the user gave.
+    fn with_given_paths(&self, error: &Error) -> Error {
+        let mut message = error.chain();
+        for (absolute, given) in &self.paths {
+            message = message.replace(absolute, given);
+        }
+        error.with_message(message)
+    }
+}

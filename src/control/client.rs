@@ -1,0 +1,99 @@
+//! The client of the control socket: sends requests to the process that has a database open.
+//!
+//! Invariant: a request is sent only to the process that has opened the database that is in the
+//! directory, as its id shows.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use super::answer::LINE_BYTES_MAX;
+use crate::db::companion::id_in;
+use crate::error::{Error, ErrorKind, Result};
+use crate::json::exec::{Answer, read_progress};
+use crate::json::window::Lines;
+
+/// A connection to the process that has a database open.
+pub(crate) struct Client {
+    requests: Stream,
+    responses: Lines<Stream>,
+}
+
+/// How long a process may take to accept a connection.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+
+impl Client {
+    /// Connects to the process that has the database in `dir` open. Returns `None` if it does not
+    /// listen.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the process has another database open; `Io`, also for a socket of another
+    /// user; the refusal of the process.
+    pub(crate) fn connect(dir: &Path) -> Result<Option<Self>> {
+        let failed = |error| Error::io(format!("connect to {}", name(dir)), error);
+        let Some(requests) = stream(dir).map_err(failed)? else { return Ok(None) };
+        requests.set_read_timeout(Some(GREETING_TIME)).map_err(failed)?;
+        let responses = Lines::new(requests.try_clone().map_err(failed)?, LINE_BYTES_MAX);
+        let mut client = Self { requests, responses };
+        let greeting = client.next_line().and_then(Answer::read)?;
+        client.requests.set_read_timeout(None).map_err(failed)?;
+        if greeting.text("database") != Some(id_in(dir)?) {
+            let problem = format!("{} is of a process that has another database open", name(dir));
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
+        Ok(Some(client))
+    }
+
+    /// Sends a request, and waits for its response.
+    ///
+    /// # Errors
+    /// The error in the response; `Io` if the process ends meanwhile, so that the result is
+    /// unknown.
+    pub(crate) fn ask(
+        &mut self,
+        request: &str,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer> {
+        let sent = self.requests.write_all(format!("{request}\n").as_bytes());
+        sent.map_err(|error| Error::io("send to the process that has the database open", error))?;
+        loop {
+            let line = self.next_line()?;
+            match read_progress(&line) {
+                Some((done, of)) => progress(done, of),
+                None => return Answer::read(line),
+            }
+        }
+    }
+
+    fn next_line(&mut self) -> Result<String> {
+        let line = self.responses.next();
+        let line = line.and_then(|line| {
+            let bytes = line.and_then(|line| line.bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
+            String::from_utf8(bytes.to_vec()).map_err(io::Error::other)
+        });
+        let doing = "wait for the process that has the database open, which ended or closed it";
+        line.map_err(|error| Error::io(doing, error))
+    }
+}
+
+fn name(dir: &Path) -> String {
+    dir.join("CONTROL").display().to_string()
+}
+
+#[cfg(target_os = "linux")]
+type Stream = std::os::unix::net::UnixStream;
+/// Never connected.
+#[cfg(not(target_os = "linux"))]
+type Stream = std::net::TcpStream;
+
+#[cfg(target_os = "linux")]
+fn stream(dir: &Path) -> io::Result<Option<Stream>> {
+    use crate::format::names::FileName;
+    let [name, owned] = [FileName::Control, FileName::Lock].map(|name| name.to_string());
+    crate::fs::connect(dir, &name, &owned)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stream(_dir: &Path) -> io::Result<Option<Stream>> {
+    Ok(None)
+}

@@ -1,0 +1,66 @@
+//! Unix sockets in the directory of a database. They are reached through the descriptor of the
+//! directory: the path of a socket has at most 107 bytes, and the directory may have been moved.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::sys;
+use crate::fs::complete::retry;
+
+/// Listens on the new socket `name` in `dir`; see [`Fs::listen`](crate::fs::Fs::listen).
+pub(super) fn listen(dir: BorrowedFd<'_>, name: &Path) -> io::Result<UnixListener> {
+    if let Some(found) = look(dir, name)? {
+        if !is_socket(&found) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
+        }
+        retry(|| Ok(unlinkat(dir, name, AtFlags::empty())?))?;
+    }
+    let listener = UnixListener::bind(below(dir, name))?;
+    // Until here another user could connect, if the umask permits it; the server refuses its uid.
+    if let Err(error) = chmodat(dir, name, Mode::RUSR | Mode::WUSR, AtFlags::empty()) {
+        unlinkat(dir, name, AtFlags::empty())?;
+        return Err(error.into());
+    }
+    Ok(listener)
+}
+
+/// Connects to the socket `name` in `dir`, which must belong to the owner of the file `owned` or to
+/// root. Returns `None` if there is no such socket, or no process listens.
+pub(crate) fn connect(dir: &Path, name: &str, owned: &str) -> io::Result<Option<UnixStream>> {
+    let dir: File = sys::open_dir(dir)?;
+    let dir = dir.as_fd();
+    let Some(found) = look(dir, name.as_ref())?.filter(is_socket) else { return Ok(None) };
+    let owner = look(dir, owned.as_ref())?.map(|found| found.st_uid);
+    if found.st_uid != 0 && Some(found.st_uid) != owner {
+        let problem = format!("{name} does not belong to the owner of {owned}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    match retry(|| UnixStream::connect(below(dir, name.as_ref()))) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn look(dir: BorrowedFd<'_>, name: &Path) -> io::Result<Option<Stat>> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_socket(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Socket
+}
+
+/// Returns a short path of `name` in the open directory `dir`.
+fn below(dir: BorrowedFd<'_>, name: &Path) -> PathBuf {
+    Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)
+}

@@ -1,0 +1,23 @@
+//! The backups that the server makes by itself, and commands beside it.
+
+use super::Place;
+
+#[test]
+fn the_server_backs_up_by_itself_and_carries_out_commands() {
+    let place = Place::new();
+    let server = place.serve("--backup-to kept --backup-every 1d --keep 1").with_table();
+    server.output.wait_for("backup 1 in kept: ");
+    let run = |arguments: &str| {
+        let output = place.command(arguments).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{arguments}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(r#"put db people {"PartitionKey":"p","RowKey":"r","A":1}"#);
+    let found = server.ask("GET", "/people(PartitionKey='p',RowKey='r')", "");
+    assert!(found.is(200).text().contains("\"A\":1"), "{}", found.text());
+    assert!(run("backup db kept").starts_with("backup 2: "));
+    drop(server);
+    run("restore kept again");
+    assert!(run("scan again people").contains("1 entity"));
+}
