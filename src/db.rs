@@ -47,9 +47,9 @@ use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::Wear;
 use crate::fs::MemFs;
-#[cfg(feature = "cli")]
-use crate::lsm::OnProgress;
 use crate::lsm::{Engine, Inspector, OnBytes, SnapshotGuard, checkpoint};
+#[cfg(feature = "cli")]
+use crate::lsm::{OnProgress, Removed};
 use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
@@ -222,15 +222,14 @@ impl Db {
     }
 
     /// Calls `remove`, which must delete the rows of `range`, and then removes these rows from the
-    /// table files, too. Returns the number of bytes by which table files shrank. If an error ended
-    /// the rewriting of files early, returns it as well.
+    /// table files, too.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
         table: &str,
         range: &KeyRange,
         remove: impl FnOnce() -> Result<()>,
-    ) -> Result<(u64, Option<Error>)> {
+    ) -> Result<Removed> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().remove_now(&span, remove)
     }

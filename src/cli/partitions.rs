@@ -48,7 +48,7 @@ pub(super) struct Partitions {
 const PARTITIONS_HELP: &str = "\
 Ranges: contiguous spans of keys, each with its own files. Only the process that has the database
 open knows their reads and writes a second. If it listens on the database's control socket, this
-command asks it; otherwise the load is unknown.
+command asks it; otherwise the cells of the load are empty.
 
 Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
 million of each table in key order unless --exact is given.
@@ -69,6 +69,7 @@ Examples:
 struct Picture {
     table: String,
     ranges: Vec<PartitionRange>,
+    is_load_known: bool,
     data: DataShape,
 }
 
@@ -103,11 +104,11 @@ impl Partitions {
 
     fn pictures(&self, db: &Db, loads: &Loads) -> Outcome<Vec<Picture>> {
         let picture = |(table, data): (String, DataShape)| {
-            let ranges = match loads.of_table(&table) {
-                Some((ranges, _)) => ranges,
-                None => db.partitions(&table)?,
+            let (ranges, is_load_known) = match loads.of_table(&table) {
+                Some((ranges, _)) => (ranges, true),
+                None => (db.partitions(&table)?, false),
             };
-            Ok(Picture { ranges, table, data })
+            Ok(Picture { table, ranges, is_load_known, data })
         };
         shapes(db, self.table.as_ref(), self.exact)?.into_iter().map(picture).collect()
     }
@@ -144,8 +145,8 @@ fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> 
         }
         Format::Csv => {
             let rows = pictures.iter().flat_map(|picture| {
-                let row = |range| [vec![picture.table.clone()], range_cells(range)].concat();
-                picture.ranges.iter().map(row)
+                let row = |cells| [vec![picture.table.clone()], cells].concat();
+                picture.range_cells().into_iter().map(row)
             });
             let columns = [&["table"], &RANGE_COLUMNS[..]].concat();
             write_cells(output, &columns, rows.collect(), Vec::new(), format)
@@ -171,8 +172,7 @@ fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
         writeln!(output, "no range yet: nothing was flushed to files")?;
     } else {
         let right = RANGE_COLUMNS.map(|name| !matches!(name, "from" | "below" | "load")).to_vec();
-        let cells = ranges.iter().map(range_cells).collect();
-        write_cells(output, &RANGE_COLUMNS, cells, right, Format::Table)?;
+        write_cells(output, &RANGE_COLUMNS, picture.range_cells(), right, Format::Table)?;
     }
     write_bars(output, picture)
 }
@@ -263,8 +263,17 @@ const RANGE_COLUMNS: [&str; 11] = [
     "load",
 ];
 
-fn range_cells(range: &PartitionRange) -> Vec<String> {
-    vec![
+impl Picture {
+    /// Returns a row for each range. Its cells of the load are empty if the load is not known.
+    fn range_cells(&self) -> Vec<Vec<String>> {
+        let load = |range| if self.is_load_known { load_cells(range) } else { Default::default() };
+        let row = |range| [&file_cells(range)[..], &load(range)].concat();
+        self.ranges.iter().map(row).collect()
+    }
+}
+
+fn file_cells(range: &PartitionRange) -> [String; 8] {
+    [
         bound_text(range.low.as_ref(), "(start)"),
         bound_text(range.high.as_ref(), "(end)"),
         size_text(range.bytes),
@@ -273,10 +282,11 @@ fn range_cells(range: &PartitionRange) -> Vec<String> {
         range.files.to_string(),
         range.sources.to_string(),
         size_text(range.debt),
-        format!("{:.1}", range.reads),
-        format!("{:.1}", range.writes),
-        range.pattern.name().to_owned(),
     ]
+}
+
+fn load_cells(range: &PartitionRange) -> [String; 3] {
+    [format!("{:.1}", range.reads), format!("{:.1}", range.writes), range.pattern.name().to_owned()]
 }
 
 fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
@@ -310,7 +320,9 @@ fn picture_json(picture: &Picture) -> String {
     json::object(|object| {
         object.text("table", &picture.table);
         object.raw("data", json::object(|object| put_shape(object, &picture.data)));
-        object.objects("ranges", &picture.ranges, put_range);
+        let known = picture.is_load_known;
+        let put = |object: &mut Object<'_>, range: &PartitionRange| put_range(object, range, known);
+        object.objects("ranges", &picture.ranges, put);
     })
 }
 
@@ -359,7 +371,8 @@ mod tests {
     #[test]
     fn a_picture_is_json() {
         let data = DataShape::default();
-        let text = picture_json(&Picture { table: "t".into(), ranges: Vec::new(), data });
+        let (table, ranges) = ("t".into(), Vec::new());
+        let text = picture_json(&Picture { table, ranges, is_load_known: false, data });
         assert!(text.starts_with("{\"table\":\"t\",\"data\":{\"complete\":false,"), "{text}");
         assert!(text.ends_with("\"newest\":[]},\"ranges\":[]}"), "{text}");
     }

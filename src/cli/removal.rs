@@ -19,6 +19,13 @@ pub(super) struct Removal {
     yes: bool,
 }
 
+/// What can still hold space after a removal, with its member of the response.
+const HOLDERS: [(&str, &str); 3] = [
+    ("snapshot_bytes", "snapshots still read removed entities of"),
+    ("reader_bytes", "open readers hold removed table files of"),
+    ("kept_log_bytes", "kept changes of all tables hold logs of"),
+];
+
 impl Removal {
     /// If the user agrees, removes `keys` of a table, or the whole table, by the request `op`, and
     /// frees the space.
@@ -43,14 +50,12 @@ impl Removal {
         let freed = with_thousands(removed.number("freed_bytes").unwrap_or_default());
         print(|output| {
             writeln!(output, "removed {what}; {freed} bytes of table files given back")?;
-            match removed.number("kept_log_bytes").unwrap_or_default() {
-                0 => Ok(()),
-                kept => writeln!(
-                    output,
-                    "kept changes hold {} bytes of logs, with changes of other tables",
-                    with_thousands(kept)
-                ),
-            }
+            HOLDERS.iter().try_for_each(|(member, holder)| {
+                match removed.number(member).unwrap_or_default() {
+                    0 => Ok(()),
+                    bytes => writeln!(output, "{holder} {} bytes", with_thousands(bytes)),
+                }
+            })
         })?;
         // Only prints the error: the entities are removed even if their space could not be freed.
         let left =

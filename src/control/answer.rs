@@ -177,15 +177,20 @@ fn size(db: &Db, table: &str, range: KeyRange) -> Result<Response> {
 /// Deletes a range of a table, or the table, and reclaims the space. The rows are deleted even if
 /// an error prevented reclaiming, which is in the response.
 fn reclaim(db: &Db, table: &str, range: Option<KeyRange>) -> Result<Response> {
-    let (freed, error) = match &range {
+    let removed = match &range {
         Some(range) => {
             db.remove_now(table, range, || db.table(table)?.delete_range(range).map(drop))?
         }
         None => db.remove_now(table, &KeyRange::all(), || db.delete_table(table))?,
     };
     let kept = db.stats().get("kept_log_bytes").unwrap_or_default();
-    let response = Response::ok().counters([("freed_bytes", freed), ("kept_log_bytes", kept)]);
-    Ok(match error {
+    let response = Response::ok().counters([
+        ("freed_bytes", removed.freed),
+        ("snapshot_bytes", removed.held_by_snapshots),
+        ("reader_bytes", removed.held_by_readers),
+        ("kept_log_bytes", kept),
+    ]);
+    Ok(match removed.error {
         Some(error) => response.text("left", &error.chain()),
         None => response,
     })

@@ -205,3 +205,32 @@ fn a_client_that_goes_cancels_its_request() {
     run(compact, false).unwrap();
     assert!(db.verify().unwrap().problems.is_empty());
 }
+
+/// A snapshot keeps the deleted rows in the table files, and an iterator keeps the files on disk.
+#[test]
+fn a_removal_says_how_much_snapshots_and_readers_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let parts = db.create_table("parts").unwrap();
+    let fill = || {
+        (0..500).for_each(|i| assert!(parts.insert(Entity::new("p", format!("{i:03}"))).is_ok()));
+        db.flush().unwrap();
+    };
+    let mut client = connect(dir.path());
+    let mut held = || {
+        let request = r#"{"op":"delete_range","table":"parts","partition":"p","reclaim":true}"#;
+        let answer = ask(&mut client, request).unwrap();
+        ["snapshot_bytes", "reader_bytes"].map(|member| answer.number(member).unwrap())
+    };
+    fill();
+    let snapshot = db.snapshot();
+    assert!(matches!(held(), [snapshots, 0] if snapshots > 0));
+    drop(snapshot);
+    assert_eq!(held(), [0, 0]);
+    fill();
+    let mut rows = parts.scan(crate::query::KeyRange::all()).into_iter();
+    rows.next().unwrap().unwrap();
+    assert!(matches!(held(), [0, readers] if readers > 0));
+    drop(rows);
+    assert_eq!(held(), [0, 0]);
+}

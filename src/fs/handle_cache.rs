@@ -107,6 +107,10 @@ impl FileRead for Reader {
         self.0.file()?.len()
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        self.0.file().map_or(offset, |file| file.next_data(offset))
+    }
+
     fn map(&self) -> io::Result<Map> {
         self.0.file()?.map()
     }

@@ -36,9 +36,9 @@ const SELECT_MAX: usize = 255;
 /// have, so that the excess operation causes an error.
 const OPERATIONS_MAX: usize = 101;
 
-/// A parsed request. `Reclaim` deletes a range of a table, or the whole table if the range is `None`,
-/// and frees the space. `Ttl` sets the time to live if one is given (0 for none), and returns it. In
-/// the result of `Load`, an error concerns one entity.
+/// A parsed request. `Reclaim` deletes a range of a table, or the whole table if the range is
+/// `None`, and frees the space. `Ttl` sets the time to live if one is given (0 for none), and
+/// returns it. Each entity of `Load` may be an error, which concerns only this entity.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -596,7 +596,7 @@ impl Response {
 
     /// Adds the ranges of a table with their load, and the numbers of its queries.
     pub(crate) fn load(mut self, ranges: &[PartitionRange], queries: &QueryCounts) -> Self {
-        put_objects(self.member("ranges"), ranges, put_range);
+        put_objects(self.member("ranges"), ranges, |object, range| put_range(object, range, true));
         json::put_object(self.member("queries"), |object| put_queries(object, queries));
         self
     }

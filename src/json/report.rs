@@ -15,7 +15,19 @@ use crate::table::QueryCounts;
 /// The maximum number of members of an object that is read here.
 const MEMBERS_MAX: usize = 32;
 
-pub(crate) fn put_range(object: &mut Object<'_>, range: &PartitionRange) {
+/// The members of a range that describe its load.
+const LOAD_MEMBERS: [&str; 7] = [
+    "reads_per_second",
+    "writes_per_second",
+    "ascending",
+    "descending",
+    "load",
+    "distinct_partitions",
+    "heaviest",
+];
+
+/// Adds a range. If the load is not known, the members of the load are `null`.
+pub(crate) fn put_range(object: &mut Object<'_>, range: &PartitionRange, is_load_known: bool) {
     let bound = |bound: &RangeBound| {
         json::object(|object| {
             object.text("partition_key", &bound.partition_key);
@@ -32,6 +44,10 @@ pub(crate) fn put_range(object: &mut Object<'_>, range: &PartitionRange) {
     object.raw("files", range.files);
     object.raw("sources", range.sources);
     object.raw("debt", range.debt);
+    if !is_load_known {
+        LOAD_MEMBERS.iter().for_each(|member| object.raw(member, "null"));
+        return;
+    }
     object.raw("reads_per_second", range.reads);
     object.raw("writes_per_second", range.writes);
     object.raw("ascending", range.ascending);

@@ -313,7 +313,8 @@ impl LogReader {
 
     /// Loads the piece of the file at `at`, of at most `most` bytes. Returns the end of the last
     /// byte that is not zero (`None` if all are zeros), the offsets of possible headers, and the
-    /// start of the next piece.
+    /// start of the next piece. After zeros, the next piece starts behind the hole of the file that
+    /// may follow: such a hole can be much larger than the disk.
     fn look(&mut self, at: u64, most: usize) -> Result<(Option<u64>, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);
@@ -330,8 +331,13 @@ impl LogReader {
         // A header may straddle two pieces, so the next piece starts 8 bytes after the last
         // possible header of this one.
         let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
-        let next = at + if len == most as u64 { len - overlap } else { len };
+        let mut next = at + if len == most as u64 { len - overlap } else { len };
         debug_assert!(next > at || len == 0, "a scan of pieces moves on");
+        if is_zero && next < self.file_len {
+            let data = self.file.next_data(next).min(self.file_len);
+            let hole = data.saturating_sub(overlap).saturating_sub(next);
+            next += hole - hole % RECORD_ALIGN as u64;
+        }
         Ok((end, headers, next))
     }
 

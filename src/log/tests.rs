@@ -105,6 +105,33 @@ fn a_reader_finds_zeros_while_allocated_space_is_released() {
     assert_eq!(fs.len(path()).unwrap(), writer.end);
 }
 
+/// Reading a hole of 4 TiB would take more than ten minutes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hole_at_the_end_of_a_log_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(path());
+    let fs = crate::fs::DiskFs::new();
+    let file = LogFile::create(&fs, &path, HEADER, 4096).unwrap();
+    let mut records = buffer(1..4, 700);
+    let end = LogFile::START + records.len() as u64;
+    let start = Position { file: HEADER.number, offset: LogFile::START };
+    seal(&mut records, start, HEADER.id, start);
+    file.write_at(LogFile::START, &records).unwrap();
+    drop(file);
+    let disk = fs.open_write(&path).unwrap();
+    // The last byte of the file is not in the hole, so it must be found.
+    disk.write_at((4 << 40) - 1, b"x").unwrap();
+    let mut reader = LogReader::open(&fs, &path, LogKind::Wal, None).unwrap();
+    while reader.next().unwrap().is_some() {}
+    let rest = Remainder { bytes: (4 << 40) - end, headers: 0, durable_up_to: None };
+    assert_eq!(reader.rest().unwrap(), rest);
+    disk.set_len((4 << 40) - 1).unwrap();
+    let mut reader = LogReader::open(&fs, &path, LogKind::Wal, None).unwrap();
+    while reader.next().unwrap().is_some() {}
+    assert!(reader.rest().unwrap().is_zero() && !reader.skip_damage().unwrap());
+}
+
 #[test]
 fn written_records_are_read_back() {
     let fs = MemFs::new();

@@ -27,6 +27,8 @@ pub(crate) use background::fifo_tables::Evicted;
 pub(crate) use background::flush::Flush;
 pub(crate) use background::ingest::{Ingested, OnRows};
 pub(crate) use background::maintenance::Maintenance;
+#[cfg(feature = "cli")]
+pub(crate) use background::reclaim::Removed;
 pub(crate) use guards::{CommitTicket, SnapshotGuard};
 pub(crate) use read::concat_iter::ReadCounts;
 pub(crate) use read::env::Env;

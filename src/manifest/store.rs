@@ -352,19 +352,19 @@ impl Manifest {
         names(&*self.fs, &self.dir).map_or(true, is_proof).then_some(doubt)
     }
 
-    /// Checks that CURRENT, read again, names this manifest.
+    /// Reads CURRENT again. If it names another manifest, returns the error that says so.
     ///
     /// # Errors
-    /// `Corruption` if CURRENT names another manifest; `Io`.
-    pub(crate) fn check_current(&self) -> Result<()> {
+    /// `Corruption` if CURRENT cannot be decoded; `Io`.
+    pub(crate) fn replaced(&self) -> Result<Option<Error>> {
         let current = read_current(&*self.fs, &self.dir)?;
         if (current.manifest, current.id) == (self.header.number, self.header.id) {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.dir.join(FileName::Current.to_string());
         let (named, used) = (current.manifest, self.header.number);
         let problem = format!("it names MANIFEST-{named}, and MANIFEST-{used} is in use");
-        Err(Error::corrupt(&path, 16, "current", problem))
+        Ok(Some(Error::corrupt(&path, 16, "current", problem)))
     }
 
     /// Checks that the manifest extends to `position`. A log states that it is durable up to there.

@@ -222,6 +222,16 @@ fn trap_62_a_reader_verifies_its_version_while_the_writer_replaces_files() {
     assert_eq!(count(&reader), 300);
 }
 
+/// Only a CURRENT that names another manifest shows that the writer has begun a new one.
+#[test]
+fn a_reader_finds_damage_of_current() {
+    let fs = killed();
+    let reader = options(&fs).open_read_only("db").unwrap();
+    fs.flip("db/CURRENT", 20, 1).unwrap();
+    let problems = reader.verify().unwrap().problems;
+    assert!(matches!(&problems[..], [problem] if problem.contains("CURRENT")), "{problems:?}");
+}
+
 #[test]
 fn a_reader_beside_a_writer_opens_a_database_that_lacks_a_table_file() {
     let fs = MemFs::new();

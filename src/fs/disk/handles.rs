@@ -96,6 +96,10 @@ impl FileRead for DiskRead {
         Ok(retry(|| self.file.metadata())?.len())
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        sys::next_data(&self.file, offset)
+    }
+
     fn advise(&self, advice: Advice, range: Range<u64>) {
         sys::advise_file(&self.file, advice, range);
     }

@@ -149,6 +149,22 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns the start of the next data at or after `offset`, or the length if only a hole follows.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn next_data(file: &File, offset: u64) -> u64 {
+    use rustix::io::Errno;
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(data) => data.max(offset),
+        Err(Errno::NXIO) => file.metadata().map_or(offset, |found| found.len().max(offset)),
+        Err(_) => offset,
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn next_data(_file: &File, offset: u64) -> u64 {
+    offset
+}
+
 /// Asks Linux to start writing the dirty pages of the range to the disk; this is only a hint.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {

@@ -164,6 +164,7 @@ impl Maintenance {
         let below = Seq(newest.0.saturating_add(1));
         debug_assert!(below <= last, "what the last commit wrote stays");
         let is_old = |old: &&EvictionCandidate| !old.is_hidden && old.newest < below;
+        // `collect` would add a stable sort to the code, which a device's program has no room for.
         let mut touched: BTreeSet<TableId> = BTreeSet::new();
         files.values().filter(is_old).for_each(|old| touched.extend(&old.tables));
         let tables = tables.iter().filter(|gate| touched.contains(&gate.table)).cloned().collect();

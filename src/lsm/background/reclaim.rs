@@ -26,6 +26,20 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
+/// The result of [`Maintenance::remove_now`], in bytes.
+#[cfg(feature = "cli")]
+pub(crate) struct Removed {
+    /// By how much the table files shrank.
+    pub(crate) freed: u64,
+    /// Size of the removed rows that stay in table files because a snapshot can read them.
+    pub(crate) held_by_snapshots: u64,
+    /// Size of the table files that are no longer part of the database, but that open readers, such
+    /// as iterators, still use.
+    pub(crate) held_by_readers: u64,
+    /// The error that ended the merges early, if any.
+    pub(crate) error: Option<Error>,
+}
+
 /// The maximum total bytes of the range tombstones that one edit removes. This limit keeps the edit
 /// below the maximum size of a record.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
@@ -116,8 +130,7 @@ impl Maintenance {
     }
 
     /// Calls `remove`, which deletes the rows of `span`, and then frees the part of their space
-    /// that no reader needs. Returns the number of bytes freed, and the error that ended the merges
-    /// early, if any. The rows are deleted even if the merges fail.
+    /// that no reader needs. The rows are deleted even if the merges fail.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and the ranges that share a file with one of
@@ -127,7 +140,7 @@ impl Maintenance {
         &self,
         span: &Span,
         remove: impl FnOnce() -> Result<()>,
-    ) -> Result<(u64, Option<Error>)> {
+    ) -> Result<Removed> {
         let bytes = |version: &Version| version.files().map(|file| file.meta.bytes).sum::<u64>();
         let version = Arc::clone(&self.reader().view.load().version);
         let before = bytes(&version);
@@ -153,7 +166,16 @@ impl Maintenance {
         let merged: Result<()> = merge();
         self.remove_unheld();
         let after = bytes(&self.reader().view.load().version);
-        Ok((before.saturating_sub(after), merged.err()))
+        let held_by_snapshots = match self.reader().horizon().has_snapshots() {
+            true => self.size_in_files(span)?.1,
+            false => 0,
+        };
+        Ok(Removed {
+            freed: before.saturating_sub(after),
+            held_by_snapshots,
+            held_by_readers: self.state.held_bytes(),
+            error: merged.err(),
+        })
     }
 
     /// Returns the range tombstones up to `flushed` that the manifest does not contain yet.
@@ -200,6 +222,7 @@ fn remove_under_range_tombstones(
     range_tombstones: &[&RangeTombstone],
     edit: &mut VersionEdit,
 ) {
+    // `collect` would add a stable sort to the code, which a device's program has no room for.
     let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
     removed.extend(&edit.remove_references);
     for range_tombstone in range_tombstones {
@@ -251,6 +274,7 @@ fn spent_range_tombstones<'f>(
     range_tombstones: &[&'f RangeTombstone],
     edit: &VersionEdit,
 ) -> Vec<&'f RangeTombstone> {
+    // `collect` would add a stable sort to the code, which a device's program has no room for.
     let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
     removed.extend(&edit.remove_references);
     let is_covered = |at: usize, range_tombstone: &RangeTombstone| {

@@ -182,6 +182,12 @@ impl MaintenanceState {
         gone
     }
 
+    /// Returns the size in bytes of the retired files, which readers still hold.
+    #[cfg(feature = "cli")]
+    pub(in crate::lsm) fn held_bytes(&self) -> u64 {
+        self.state.lock().obsolete.iter().map(|file| file.meta.bytes).sum()
+    }
+
     /// Counts a flush. Flushes are never delayed by the rate limit, but their bytes count against
     /// it.
     pub(in crate::lsm) fn record_flush(&self, files: &[NewFile], now: Duration) {

@@ -66,10 +66,11 @@ impl<'e> Inspector<'e> {
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
             let manifest = self.0.install.lock();
-            match manifest.check_current() {
-                // The writer has replaced the manifest.
-                Err(_) if self.0.is_reader => return Ok(0),
-                checked => checked?,
+            match manifest.replaced()? {
+                // The writer has begun a new manifest.
+                Some(_) if self.0.is_reader => return Ok(0),
+                Some(error) => return Err(error),
+                None => {}
             }
             let end = manifest.position();
             (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::{FileId, FileName};
 use crate::format::record::Position;
 use crate::fs::{CachedHandleFs, Fs};
-use crate::manifest::{Access, Manifest, probe};
+use crate::manifest::{Access, Manifest, Opened, probe};
 use crate::options::{Background, IoMode, Options};
 use crate::rng::Rng;
 use crate::write_accounting::Meter;
@@ -35,26 +35,26 @@ const TRIES: usize = 64;
 pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>> {
     let (fs, lock) = (Arc::clone(&options.fs), dir.join(FileName::Lock.to_string()));
     for _ in 0..TRIES {
-        let before = end_of_manifest(&fs, dir);
-        match fs.is_locked(&lock) {
-            Ok(false) => {}
-            Ok(true) => {
-                return Ok(LogFollower::open(dir, options)?.engine(Recovered::default()));
-            }
-            Err(error) => {
-                let follower = LogFollower::open(dir, options)?;
-                let warning = format!(
-                    "cannot tell whether a process has {} open ({error}): only what is durable is \
-                     shown",
-                    dir.display()
-                );
-                return Ok(follower.engine(Recovered::of_warning(warning)));
-            }
+        let opened = open_manifest(&fs, dir);
+        let before = opened.as_ref().ok().map(end_of);
+        let locked = fs.is_locked(&lock);
+        if !matches!(locked, Ok(false)) {
+            let warning = locked.err().map(|error| {
+                let dir = dir.display();
+                format!(
+                    "cannot tell whether a process has {dir} open ({error}): only what is durable \
+                     is shown"
+                )
+            });
+            let recovered = warning.map(Recovered::of_warning).unwrap_or_default();
+            return Ok(LogFollower::open(dir, options)?.engine(recovered));
         }
-        let recovered = recover(dir, options.clone());
+        let recovered = recover(dir, options.clone(), opened);
         // A writer that began meanwhile may have removed files that were about to be read. Use the
-        // result only if there was no such writer.
-        if fs.is_locked(&lock).is_ok_and(|held| !held) && end_of_manifest(&fs, dir) == before {
+        // result only if there was no such writer. Every process that changes a database appends
+        // an edit to the manifest first.
+        let is_unlocked = fs.is_locked(&lock).is_ok_and(|held| !held);
+        if is_unlocked && open_manifest(&fs, dir).as_ref().ok().map(end_of) == before {
             return recovered;
         }
     }
@@ -62,23 +62,24 @@ pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// Returns the id and the end of the manifest, or `None` if it cannot be read. Every process that
-/// changes a database appends an edit first.
-fn end_of_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Option<(FileId, Position)> {
-    let opened = Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0)).ok()?;
-    Some((opened.manifest.id(), opened.manifest.position()))
+fn open_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Opened> {
+    Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0))
+}
+
+/// Returns the id and the end of the manifest.
+fn end_of(opened: &Opened) -> (FileId, Position) {
+    (opened.manifest.id(), opened.manifest.position())
 }
 
 /// Recovers the database in memory. The steps are those of an opening for writing, without the
 /// steps that change the disk.
-fn recover(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+fn recover(dir: &Path, options: Options, opened: Result<Opened>) -> Result<Arc<Engine>> {
     let (fs, options) = (Arc::clone(&options.fs), options.background(Background::Manual));
     if !probe(&*fs, dir)? {
         return Err(missing_database(dir));
     }
     let mut recovered = Recovered::default();
-    let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadOnly, Rng::from_seed(0))?;
-    let (manifest, names) = report_manifest(opened, &options, &mut recovered)?;
+    let (manifest, names) = report_manifest(opened?, &options, &mut recovered)?;
     let sst = shared_by_tables(&options, manifest.seed(dir)?);
     let (files, handles_max) = (manifest.version().files().count(), options.max_open_files);
     let reading: Arc<dyn Fs> = if options.io_mode == IoMode::Mmap || files <= handles_max {

@@ -152,8 +152,16 @@ fn partitions_and_advise_show_the_load_of_the_process_that_has_the_database_open
     assert!(known.contains(r#""load_known":true"#) && known.contains("10 of 10"), "{known}");
     let shown = place.ok("partitions db --format json");
     assert!(shown.contains(r#""entities":5000"#), "{shown}");
+    assert!(
+        shown.contains(r#""load":""#) && !shown.contains(r#""reads_per_second":null"#),
+        "{shown}"
+    );
     holder.end();
     assert!(place.ok("advise db --format json").contains(r#""load_known":false"#));
+    let shown = place.ok("partitions db --format json");
+    assert!(shown.contains(r#""reads_per_second":null"#), "{shown}");
+    let shown = place.ok("partitions db --format csv");
+    assert!(shown.lines().nth(1).is_some_and(|line| line.ends_with(",,,")), "{shown}");
 }
 
 /// A socket that a killed process left is no obstacle, for this program and for the next holder.
