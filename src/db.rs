@@ -88,7 +88,7 @@ pub struct ClosedGate {
     pub mode: GateMode,
 }
 
-/// What opening a database found and did; returned by [`Db::opened`].
+/// A report on the opening of a database; returned by [`Db::opened`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
@@ -105,7 +105,7 @@ pub struct OpenReport {
     /// Conditions that an operator should know of: edits that the manifest may have lost, a
     /// directory that is named like a file of the database, a file system on which the engine
     /// cannot detect that the directory was replaced by another one, or a control socket that could
-    /// not be made.
+    /// not be created.
     pub warnings: Vec<String>,
 }
 
@@ -205,8 +205,9 @@ impl Db {
         self.engine.maintenance().size_in_files(&span)
     }
 
-    /// Like [`compact`](Self::compact), for a range of a table. Calls `progress` with the number of
-    /// merged ranges and the number of all ranges. An error of `progress` ends the work.
+    /// Like [`compact`](Self::compact), but only for the key range `range` of a table. Calls
+    /// `progress` with the number of the engine's ranges that are merged and their total. An error
+    /// of `progress` ends the compaction.
     #[cfg(feature = "cli")]
     pub(crate) fn compact_range(
         &self,
@@ -415,7 +416,7 @@ impl Db {
         })
     }
 
-    /// As [`checkpoint_with`](Self::checkpoint_with); an error of `progress` ends the work.
+    /// Like [`checkpoint_with`](Self::checkpoint_with); an error of `progress` ends the checkpoint.
     pub(crate) fn checkpoint_while(&self, path: &Path, progress: OnBytes<'_>) -> Result<()> {
         checkpoint(&self.engine, path, progress)
     }

@@ -201,7 +201,7 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, index: None, cause }))
     }
 
-    /// Returns the error with another message, and without its cause.
+    /// Returns an error of the same kind and code, with another message and without a cause.
     #[cfg(feature = "cli")]
     pub(crate) fn with_message(&self, message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(self.0.kind, self.0.code, message.into(), None)

@@ -17,8 +17,8 @@ pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 /// be cheaper per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
-/// Starts the companion of an open [`Db`](crate::Db), which is passed to the function. The
-/// companion is dropped before the database is closed.
+/// Starts the companion of an open database, an object that runs until the database is closed. The
+/// argument is the [`Db`](crate::Db), passed as `Any` because this module cannot name its type.
 #[cfg(feature = "cli")]
 pub(crate) type StartCompanion = fn(&dyn Any) -> Result<Companion>;
 #[cfg(feature = "cli")]
@@ -183,7 +183,7 @@ pub struct Options {
     pub(crate) slow_query: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
-    /// Starts the server of the control socket, which is above the database.
+    /// Starts the server of the control socket; set by `Options::control`.
     #[cfg(feature = "cli")]
     pub(crate) companion: Option<StartCompanion>,
 }

@@ -84,7 +84,7 @@ const RETRIES: u32 = 3;
 /// // The retry found an entity. Did the first try insert it?
 /// let Err(Failed::Refused(error)) = answer else { panic!("the first try was committed") };
 /// assert_eq!((error.kind(), error.status()), (ErrorKind::AlreadyExists, 409));
-/// let found = orders.get("2024-05", "1001")?.expect("somebody inserted it");
+/// let found = orders.get("2024-05", "1001")?.expect("the retry found it");
 /// assert_eq!(found.get::<String>("RequestId")?, "f2b1"); // Yes: the insert succeeded.
 ///
 /// // A second delete is harmless: an absent entity counts as deleted.

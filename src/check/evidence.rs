@@ -87,8 +87,8 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // A lock file alone does not prove that there is a database, because a directory of
-            // backups also has one.
+            // A lock file does not prove that there is a database, because a directory of backups
+            // also has one. A control socket is not part of a database.
             let is_of_database = |name: &String| {
                 let name = FileName::parse(name);
                 name.is_some_and(|name| !matches!(name, FileName::Lock | FileName::Control))

@@ -43,7 +43,7 @@ pub(crate) struct Source {
     pub(crate) outcome: Outcome,
 }
 
-/// What was read from a file, and what was lost.
+/// The number of entries read from a file, the losses, and the problems.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) read: u64,

@@ -52,8 +52,9 @@ const ADVISE_HELP: &str = "\
 Looks for: append-only and prepend-only PartitionKeys, one hot partition, an unbounded partition, one-row
 partitions that are read by range, filters that scan the table.
 
-Load and queries are known only to the process that has the database open. It is asked if it listens on
-the control socket of the database. Else this command sees the data, and says what it cannot know.
+Only the process that has the database open knows the load and the queries. If it listens on the
+database's control socket, this command asks it. Otherwise the advice follows from the data alone, and
+the output says so.
 
 Examples:
   rowstone advise shop
@@ -109,7 +110,8 @@ impl Advise {
     }
 }
 
-/// Returns the advice that follows from the data and from the load, as far as it is known.
+/// Returns the advice that follows from the data and the load. An unknown load has no ranges and no
+/// queries.
 fn judge(data: &DataShape, (ranges, queries): Load) -> Vec<Advice> {
     advise(&Seen { ranges: &ranges, data, queries: &queries })
 }
@@ -155,7 +157,7 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
         write_wrapped(output, "    remedy:  ", &advice.remedy)?;
     }
     if verdict.advice.is_empty() {
-        let seen = if verdict.is_load_known { "data and load" } else { "data" };
+        let seen = if verdict.is_load_known { "data and the load" } else { "data" };
         writeln!(output, "\n  no anti-pattern seen in the {seen}")?;
     }
     if verdict.is_load_known {

@@ -100,7 +100,7 @@ impl Ttl {
     }
 }
 
-/// Sets the time to live of a table's rows; zero means that they do not expire.
+/// Sets the lifetime of a table's rows. Zero means that rows do not expire.
 fn set_ttl(db: &Writer, table: &str, life: Duration) -> Outcome {
     db.ask("ttl", |request| {
         request.text("table", table);
@@ -121,7 +121,7 @@ pub(in crate::cli) fn read_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`read_time`]; zero for `never`.
+/// Like [`read_time`], but also accepts `never`, for which it returns zero.
 fn read_life(text: &str) -> Result<Duration, String> {
     if text == "never" { Ok(Duration::ZERO) } else { read_time(text) }
 }

@@ -199,7 +199,8 @@ impl Copy {
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }
 
-    /// Asks the process that has the database open to copy between two of its tables.
+    /// Sends the copy to the process that has the database open, and reports the result. Source and
+    /// target are tables of this database.
     fn ask(&self, db: &Writer, clock: &SystemClock) -> Outcome {
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
@@ -223,7 +224,7 @@ impl Copy {
             }
             file.flush()?;
             if summary.problem_count() > summary.problems.len() as u64 {
-                eprint_line("the file has only the first of them: the database is in use");
+                eprint_line("the --rejects file is incomplete: another process made the copy");
             }
         }
         let seconds = clock.monotonic().as_secs_f64();

@@ -52,7 +52,7 @@ impl Heal {
             keeping(Db::options()).heal(&self.db, file, &self.from, advance)
         });
         let report = match healed {
-            // Not opened by `Writer`, because a damaged catalog may prevent that.
+            // `Writer::open` is not used, because it also reads the catalog, which may be damaged.
             Err(error) if error.kind() == ErrorKind::Locked => self.ask(error)?,
             healed => healed.map_err(Failure::Open)?,
         };
@@ -62,7 +62,8 @@ impl Heal {
 }
 
 impl Heal {
-    /// Asks the process that has the database open.
+    /// Sends the request to the process that has the database open. `locked` is the error that
+    /// opening the database returned.
     fn ask(&self, locked: Error) -> Outcome<HealReport> {
         let db = Writer::connect(&self.db, locked, Durability::Sync)?;
         let path = db.path(&self.from)?;

@@ -170,7 +170,8 @@ impl Put {
         };
         let written = db.ask(self.mode.op(), |request| {
             request.text("table", &self.table);
-            // A line break in JSON is a space between tokens.
+            // A request is one line. Valid JSON has line breaks only between tokens, where a space
+            // means the same.
             request.raw("entity", text.replace(['\n', '\r'], " "));
             etag.iter().for_each(|etag| request.text("etag", etag));
         })?;

@@ -5,7 +5,7 @@
 //! * every line gets one response, in order, flushed before the next line is read;
 //! * no request ends the process; only the end of input or of output does.
 //!
-//! Not here: the execution of requests (`control::answer`), the format of requests and responses
+//! Not here: executing a request (`control::answer`), the format of requests and responses
 //! (`json::exec`).
 
 use std::io::{self, Read, Write};
@@ -53,27 +53,30 @@ const EXEC_HELP: &str = r#"Requests:
       both beyond the service; one result in all unless by_partition is true
   {"op":"group","table":"T","ops":[{"op":"insert","entity":{...}},{"op":"delete",...}]}
   {"op":"load","table":"T","mode":"insert","entities":[{...},{...}]}
-      as many entities as fit into a line, in any order; also upsert and upsert_merge
+      loads as many entities as fit into a line, in any order; the other modes are upsert and
+      upsert_merge
   {"op":"delete_range","table":"T","partition":"p","from":"a","to":"b","reclaim":true}
-      also size, which counts; a range is rows of a partition, or "from_partition" to
-      "to_partition", or without these the table; reclaim gives back the space at once, as it
-      does in delete_table
+      also size, which counts entities and bytes; a range is a partition, its rows at or above
+      from and below to, or the partitions at or above "from_partition" and below "to_partition";
+      without these members it is the table; reclaim frees the space before the response, also
+      in delete_table
   {"op":"gate","table":"T","partition":"p","mode":"ReadOnly"}   {"op":"gates"}
-      also lift_gate, of the same range; the other mode is Offline
+      lift_gate, with the range of a gate, removes the gate; the other mode is Offline
   {"op":"ttl","table":"T","seconds":604800}   {"op":"partitions","table":"T"}
-      rows do not expire after 0 seconds; without seconds the time is returned only
+      seconds sets the lifetime of rows; 0 means that they do not expire; the response has the
+      lifetime
   {"op":"export_range","table":"T","partition":"p","path":"..."}
   {"op":"import_range","table":"T","path":"..."}
   {"op":"restore","path":"...","table":"T","into":"U","generation":1,"partition":"p"}
-      of a backup; without generation of the newest
+      imports a range of the backup generation, by default of the newest backup
   {"op":"heal","path":"...","file":"000012.sst"}
   {"op":"copy","table":"T","into":"U","filter":"A gt 1","select":["A"],"partition_key":"{A}",
       "row_key":"{B}","replace":true,"then_delete":true}
   {"op":"flush"}   {"op":"sync"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
   {"op":"backup","path":"..."}   {"op":"stats"}   {"op":"verify"}   {"op":"slow_queries"}
-      compact may have a table and a range
+      compact accepts a table and a range
 
-While it runs, commands that write the same database send their requests to this process, through
+While it runs, commands that write to the same database send their requests to this process, through
 the socket CONTROL in the directory of the database.
 
 Answers:

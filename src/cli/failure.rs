@@ -131,8 +131,8 @@ fn advice(error: &Error) -> Option<&'static str> {
         (_, "UpdateConditionNotSatisfied") => "get the entity again and use its present etag",
         (_, "ResourceNotFound") => return None,
         (ErrorKind::Locked, _) => {
-            "wait for the other process, or end it; `serve`, `exec` and programs with `Options::control` carry out \
-             most commands while they have a database open"
+            "wait for the other process, or end it; most commands work while `serve`, `exec` or a program with \
+             `Options::control` has the database open"
         }
         (ErrorKind::Unsupported, _) if error.to_string().contains("this build lacks") => {
             "use a build of rowstone with its default features"

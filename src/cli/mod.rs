@@ -3,8 +3,8 @@
 //! (and `check-refs`), `damage`, `data` (entities), `exec`, `export`, `import`, `inspect`,
 //! `maintain`, `moving`, `partitions`, `pressure` and `stress` (the command `stress`), `query`,
 //! `service` (`serve`, `sas`), `sim`, `stats`, `wear`. `open` opens the database of a command,
-//! `writer` sends a command's requests to the process that has the database open, and `removal`
-//! asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
+//! `writer` executes a command's requests in this process or in the one that has the database open,
+//! and `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.

@@ -145,7 +145,7 @@ impl KeyArgs {
         key_range(partition, [from, to], [low, high])
     }
 
-    /// Adds the range to a request.
+    /// Adds the members that describe the range to a request.
     pub(super) fn put(&self, object: &mut Object<'_>) {
         for (name, key) in self.members() {
             if let Some(key) = key {

@@ -27,8 +27,8 @@ const HOLDERS: [(&str, &str); 3] = [
 ];
 
 impl Removal {
-    /// If the user agrees, removes `keys` of a table, or the whole table, by the request `op`, and
-    /// frees the space.
+    /// If the user agrees, sends the request `op`, which deletes the range `keys` of a table or the
+    /// whole table, and frees the space.
     pub(super) fn run(&self, db: &Writer, table: &str, op: &str, keys: &KeyArgs) -> Outcome {
         let put = |request: &mut Object<'_>| {
             request.text("table", table);

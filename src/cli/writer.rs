@@ -1,5 +1,5 @@
-//! The process that writes a database: this one or, if another one has it open and listens on its
-//! control socket, that one. Commands send both the same requests.
+//! Executes the requests of commands that write: in this process or, if another process has the
+//! database open and listens on its control socket, in that process. The requests are the same.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,21 @@ use crate::json::object;
 use crate::options::Durability;
 use crate::table::QueryCounts;
 
-/// A database to change.
+/// The database that a command changes.
 pub(super) enum Writer {
+    /// This process has the database open.
     Here(Db),
+    /// Another process has the database open.
     There(RefCell<Remote>),
 }
 
-/// The connection to the process that writes.
+/// The connection to the process that has the database open.
 pub(super) struct Remote {
     client: Client,
-    /// The durability of each change; the other process may use a weaker one.
+    /// The durability that the command requests. With `Sync`, a request to sync follows each
+    /// request, because the other process may commit with a weaker durability.
     durability: Durability,
-    /// Paths in requests, which are absolute there, and as they were given.
+    /// The paths in requests: each as it was sent, absolute, and as the user gave it.
     paths: Vec<(String, String)>,
 }
 
@@ -37,7 +40,7 @@ impl Writer {
         Self::open_durable(path, create, Durability::Sync)
     }
 
-    /// As [`open`](Self::open), with the durability of each change.
+    /// Like [`open`](Self::open), with this durability of each change.
     pub(super) fn open_durable(
         path: &Path,
         create: Create,
@@ -51,15 +54,16 @@ impl Writer {
         }
     }
 
-    /// Connects to the process that has the database open; returns the error `locked` if there is
-    /// none that listens.
+    /// Connects to the process that has the database open. Returns the error `locked` if it does
+    /// not listen.
     pub(super) fn connect(path: &Path, locked: Error, durability: Durability) -> Outcome<Self> {
         let client = Client::connect(path).map_err(Failure::Open)?;
         let client = client.ok_or(Failure::Open(locked))?;
         Ok(Self::There(RefCell::new(Remote { client, durability, paths: Vec::new() })))
     }
 
-    /// Returns the text of a path in a request. The other process has another working directory.
+    /// Returns a path as text for requests. For another process the path is made absolute, because
+    /// that process may have another working directory.
     pub(super) fn path(&self, path: &Path) -> Outcome<String> {
         let text = |path: &Path| {
             let problem = || Failure::Usage(format!("{} is not UTF-8", path.display()));
@@ -73,13 +77,13 @@ impl Writer {
         Ok(absolute)
     }
 
-    /// Carries out the request `op`, with the members that `put` adds.
+    /// Executes the request `op`, with the members that `put` adds.
     pub(super) fn ask(&self, op: &str, put: impl FnOnce(&mut Object<'_>)) -> Outcome<Answer> {
         self.ask_with(op, put, |_, _| ())
     }
 
-    /// As [`ask`](Self::ask); calls `progress` with the amount of work done and the total, which is
-    /// 0 if unknown.
+    /// Like [`ask`](Self::ask); calls `progress` with the amount of work done and the total, which
+    /// is 0 if unknown.
     pub(super) fn ask_with(
         &self,
         op: &str,
@@ -123,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// Closes the database, or the connection.
+    /// Closes the database, or the connection to the other process.
     pub(super) fn close(self) -> Outcome {
         match self {
             Self::Here(db) => Ok(db.close()?),
@@ -132,18 +136,19 @@ impl Writer {
     }
 }
 
-/// The ranges of a table with their load, and the numbers of its queries.
+/// The ranges of a table with their load, and the number of its queries of each kind.
 pub(super) type Load = (Vec<PartitionRange>, QueryCounts);
 
-/// The loads of tables, which only the process knows that has the database open.
+/// Asks the process that has the database open for the loads of tables, which only it knows.
 pub(super) struct Loads(Option<RefCell<Client>>);
 
 impl Loads {
-    /// Connects to the process, if there is one and it listens.
+    /// Connects to the process. If it does not listen, or an error occurs, all loads are unknown.
     pub(super) fn of(path: &Path) -> Self {
         Self(Client::connect(path).ok().flatten().map(RefCell::new))
     }
 
+    /// Returns the load of a table, or `None` if it is unknown.
     pub(super) fn of_table(&self, table: &str) -> Option<Load> {
         let request = object(|object| {
             object.text("op", "partitions");
@@ -155,7 +160,7 @@ impl Loads {
 }
 
 impl Remote {
-    /// Replaces the absolute paths in a message by those that the user gave.
+    /// Replaces the absolute paths in the message of an error by the paths that the user gave.
     fn with_given_paths(&self, error: &Error) -> Error {
         let mut message = error.chain();
         for (absolute, given) in &self.paths {

@@ -1,9 +1,10 @@
-//! Carries out requests.
+//! Executes the requests of the exec protocol on an open database.
 //!
 //! Invariants
 //! * memory is bounded by the longest allowed line, one page of entities, and one result per
 //!   partition if requested;
-//! * an error of the progress callback ends the request, and what it began is removed.
+//! * an error of the progress callback ends the request. The files of an incomplete checkpoint,
+//!   backup, export or import are removed; copied entities and healed files stay.
 
 use std::io;
 use std::time::Duration;
@@ -16,10 +17,12 @@ use crate::model::Entity;
 use crate::query::{Filter, KeyRange, Page};
 use crate::table::{EntityGroup, LoadMode, Operation, Rejected, Table};
 
-/// The longest line of a request: enough for the largest group, however its text is escaped.
+/// The maximum length of a request line in bytes. It is enough for the largest group of writes,
+/// even if all its text is escaped.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Carries out the request of a line, which is `None` if it was too long. Returns the response.
+/// Parses and executes the request in `line`, and returns the response. `line` is `None` if it was
+/// longer than [`LINE_BYTES_MAX`].
 pub(crate) fn respond(db: &Db, line: Option<&[u8]>, progress: OnProgress<'_>) -> Vec<u8> {
     let request = line.map_or_else(|| Err(too_long()), read_request);
     let response = request.and_then(|request| answer(db, request, progress));
@@ -35,7 +38,8 @@ fn done<T>(result: Result<T>) -> Result<Response> {
     result.map(|_| Response::ok())
 }
 
-/// Carries out one request.
+/// Executes one request. Calls `progress` repeatedly if the request copies data or compacts a
+/// range.
 pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Result<Response> {
     Ok(match request {
         Request::CreateTable { table } => done(db.create_table(&table))?,
@@ -101,7 +105,7 @@ pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Res
     })
 }
 
-/// Returns a callback for the bytes since its last call.
+/// Returns a callback that adds up the bytes it receives and passes the sum to `progress`.
 fn counted(progress: OnProgress<'_>) -> impl FnMut(u64) -> io::Result<()> {
     let mut done = 0;
     move |bytes| {
@@ -154,16 +158,19 @@ fn copy(db: &Db, request: CopyRequest, progress: OnProgress<'_>) -> Result<Respo
     Ok(Response::ok().copied(&job.run_while(progress)?))
 }
 
-/// If the metadata of the files indicates at most this many entities, they are counted.
+/// If the metadata of the files indicates at most this many entities, they are counted; otherwise
+/// the estimate is returned.
 const COUNTED_MAX: u64 = 1_000_000;
 
-/// Returns the number of entities in a range, exact or estimated, and their bytes in files.
+/// Returns the number of entities in a range, counted or estimated, and about how many bytes of
+/// table files they occupy.
 fn size(db: &Db, table: &str, range: KeyRange) -> Result<Response> {
     let (estimate, bytes) = db.size_in_files(table, &range)?;
     let count = || db.table(table)?.scan(range).count();
     let counted = match (estimate <= COUNTED_MAX).then(count) {
         Some(Ok(count)) => Some(count),
-        // A closed gate refuses to count, but not to remove.
+        // A gate that blocks reads makes the count fail with `Busy`. A table with such a gate can
+        // still be dropped, so the estimate is returned.
         Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error),
         _ => None,
     };
@@ -174,8 +181,8 @@ fn size(db: &Db, table: &str, range: KeyRange) -> Result<Response> {
     Ok(Response::ok().counters([entities, ("bytes", bytes)]))
 }
 
-/// Deletes a range of a table, or the table, and reclaims the space. The rows are deleted even if
-/// an error prevented reclaiming, which is in the response.
+/// Deletes a range of a table, or the whole table if `range` is `None`, and frees the space. If
+/// freeing fails, the rows are deleted nevertheless, and the response contains the error as `left`.
 fn reclaim(db: &Db, table: &str, range: Option<KeyRange>) -> Result<Response> {
     let removed = match &range {
         Some(range) => {

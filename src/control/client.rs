@@ -1,7 +1,8 @@
 //! The client of the control socket: sends requests to the process that has a database open.
 //!
-//! Invariant: a request is sent only to the process that has opened the database that is in the
-//! directory, as its id shows.
+//! Invariant: requests are sent only to a process that has the database in the given directory
+//! open. Its server sends the id of the database first, and the client compares this id with the
+//! manifest in the directory.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,16 +20,17 @@ pub(crate) struct Client {
     responses: Lines<Stream>,
 }
 
-/// How long a process may take to accept a connection.
+/// The time limit for the first line of the server, which it sends after accepting a connection.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Connects to the process that has the database in `dir` open. Returns `None` if it does not
-    /// listen.
+    /// Connects to the process that has the database in `dir` open. Returns `None` if no process
+    /// listens.
     ///
     /// # Errors
-    /// `InvalidInput` if the process has another database open; `Io`, also for a socket of another
-    /// user; the refusal of the process.
+    /// `InvalidInput` if the process has another database open; `Io`, for example if the socket
+    /// belongs to another user; the error with which the server refuses the connection; errors of
+    /// reading the manifest.
     pub(crate) fn connect(dir: &Path) -> Result<Option<Self>> {
         let failed = |error| Error::io(format!("connect to {}", name(dir)), error);
         let Some(requests) = stream(dir).map_err(failed)? else { return Ok(None) };
@@ -38,17 +40,18 @@ impl Client {
         let greeting = client.next_line().and_then(Answer::read)?;
         client.requests.set_read_timeout(None).map_err(failed)?;
         if greeting.text("database") != Some(id_in(dir)?) {
-            let problem = format!("{} is of a process that has another database open", name(dir));
+            let problem = format!("the process at {} has another database open", name(dir));
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         Ok(Some(client))
     }
 
-    /// Sends a request, and waits for its response.
+    /// Sends a request and waits for its response. Calls `progress` for each progress line with the
+    /// amount of work done and the total, which is 0 if unknown.
     ///
     /// # Errors
-    /// The error in the response; `Io` if the process ends meanwhile, so that the result is
-    /// unknown.
+    /// The error in the response. `Io` if the connection ends before the response; the request may
+    /// then have been executed.
     pub(crate) fn ask(
         &mut self,
         request: &str,
@@ -71,7 +74,7 @@ impl Client {
             let bytes = line.and_then(|line| line.bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
             String::from_utf8(bytes.to_vec()).map_err(io::Error::other)
         });
-        let doing = "wait for the process that has the database open, which ended or closed it";
+        let doing = "read a response; the other process may have ended or closed the database";
         line.map_err(|error| Error::io(doing, error))
     }
 }
@@ -82,7 +85,7 @@ fn name(dir: &Path) -> String {
 
 #[cfg(target_os = "linux")]
 type Stream = std::os::unix::net::UnixStream;
-/// Never connected.
+/// A placeholder: there is no control socket, so no client connects.
 #[cfg(not(target_os = "linux"))]
 type Stream = std::net::TcpStream;
 

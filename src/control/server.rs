@@ -1,14 +1,14 @@
-//! The server of the control socket: one thread accepts connections, and one per connection carries
-//! out its requests.
+//! The server of the control socket. One thread accepts connections, and each connection has a
+//! thread that executes its requests.
 //!
 //! Invariants
-//! * the server does not keep the database open, except while it carries out a request;
+//! * the server keeps the database open only while it executes a request;
 //! * no thread outlives the [`Server`], except the one that drops it;
-//! * the socket exists only while the lock on the directory is held.
+//! * the socket is created after the lock file is locked, and removed before it is unlocked.
 //!
-//! A connection begins with a line of the server, `{"ok":true,"database":"<id>"}`. Each request
-//! then gets any number of lines `{"progress":[done,total]}` and one response. A request ends early
-//! if its client closes the connection.
+//! The server first sends the line `{"ok":true,"database":"<id>"}`. It answers each request with
+//! any number of lines `{"progress":[done,total]}` and then one response. A request is cancelled at
+//! its next progress line if the client has closed the connection.
 
 use std::io::{self, Write};
 use std::net;
@@ -31,12 +31,13 @@ use crate::json::exec::{Response, progress_line};
 use crate::json::window::Lines;
 use crate::sync::{Condvar, Mutex};
 
-/// The maximum number of connections; each has a thread.
+/// The maximum number of connections, each of which has a thread.
 const CONNECTIONS_MAX: usize = 8;
-/// The pause before the next attempt to accept a connection if descriptors are short.
+/// The pause after an attempt to accept a connection failed, for example because no descriptor is
+/// free.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The running server; dropping it ends all connections.
+/// The running server. Dropping it removes the socket and ends all connections.
 pub(super) struct Server {
     fs: Arc<dyn Fs>,
     path: PathBuf,
@@ -64,10 +65,10 @@ impl Shared {
 }
 
 impl Server {
-    /// Makes the socket and starts the thread that accepts connections.
+    /// Creates the socket and starts the thread that accepts connections.
     ///
     /// # Errors
-    /// `Io` if the file system has no sockets, or the limit of threads is reached.
+    /// `Io` if the socket or the thread cannot be created.
     pub(super) fn start(db: &Db) -> Result<Self> {
         let (dir, fs) = db.place();
         let path = dir.join(FileName::Control.to_string());
@@ -93,12 +94,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         *self.shared.is_ending.lock() = true;
         self.shared.ends.notify_all();
-        // A socket that stays is replaced by the next opening.
+        // If the socket cannot be removed, the next server replaces it.
         drop(self.fs.remove(&self.path));
         _ = shutdown(&self.listener, Shutdown::Both);
         self.acceptor.take().into_iter().for_each(|thread| drop(thread.join()));
         for connection in self.shared.connections.lock().drain(..) {
-            // The thread of a request that dropped the last handle responds, and ends by itself.
+            // This thread executed a request and then dropped the last handle of the database. It
+            // still sends the response, and then ends because there is no more input.
             if connection.thread.thread().id() == thread::current().id() {
                 drop(connection.stream.shutdown(net::Shutdown::Read));
                 continue;
@@ -135,14 +137,15 @@ fn accept(listener: &UnixListener, db: &Arc<WeakDb>, greeting: &Arc<[u8]>, share
             let connection = Open(served);
             drop(serve(&connection.0, &db, &greeting, &shared));
         };
-        // Without a thread, the client finds the connection closed.
+        // If no thread can be started, this drops the stream, which closes the connection.
         if let Ok(thread) = named().spawn(serve) {
             connections.push(Connection { stream, thread });
         }
     }
 }
 
-/// Closes the connection when dropped, also by a panic; the acceptor has the stream, too.
+/// Shuts down the connection when dropped, even after a panic. Dropping the stream itself would not
+/// close it, because `Shared::connections` also holds it.
 struct Open(Arc<UnixStream>);
 
 impl Drop for Open {
@@ -151,23 +154,24 @@ impl Drop for Open {
     }
 }
 
-/// Refuses a connection of another user, and one beyond the maximum.
+/// Returns an error if the connection is to be refused: its user is neither this process's user nor
+/// root, or there are [`CONNECTIONS_MAX`] others.
 fn admit(stream: &UnixStream, connections: usize) -> Result<()> {
     let peer =
-        socket_peercred(stream).map_err(|error| Error::io("identify the user", error.into()));
+        socket_peercred(stream).map_err(|error| Error::io("identify the client", error.into()));
     let peer = peer?.uid;
     if peer != geteuid() && !peer.is_root() {
-        let problem = "the control socket serves the user of its process, and root";
+        let problem = "the control socket accepts only root and the user of its process";
         return Err(Error::new(ErrorKind::InvalidInput, problem));
     }
     if connections >= CONNECTIONS_MAX {
-        let problem = "the control socket serves other commands; wait until one of them ends";
+        let problem = "the control socket has no free connection; wait until a command ends";
         return Err(Error::refused_with(Code::ServerBusy, problem));
     }
     Ok(())
 }
 
-/// Carries out the requests of a connection until it or the server ends.
+/// Executes the requests of a connection until the client closes it or the server ends.
 fn serve(stream: &UnixStream, db: &WeakDb, greeting: &[u8], shared: &Shared) -> io::Result<()> {
     write(stream, greeting)?;
     let mut lines = Lines::new(stream, LINE_BYTES_MAX);
@@ -175,24 +179,27 @@ fn serve(stream: &UnixStream, db: &WeakDb, greeting: &[u8], shared: &Shared) -> 
         let Some(db) = db.upgrade() else { return Ok(()) };
         let response = respond(&db, line.bytes, &mut |done, of| {
             if *shared.is_ending.lock() || is_closed(stream) {
-                return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone"));
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the request is cancelled"));
             }
             tell(stream, progress_line(done, of).as_bytes())
         });
-        // Dropping the last handle closes the database, so that the client may open it now.
+        // If this is the last handle, dropping it closes the database. It is dropped before the
+        // response, so that the client can then open the database.
         drop(db);
         write(stream, &response)?;
     }
     Ok(())
 }
 
-/// True if the client closed the connection. It sends nothing during a request.
+/// Returns true if the client closed the connection. Cannot detect this while there is unread
+/// input, but a client sends nothing while it waits for a response.
 pub(super) fn is_closed(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(recv(stream, &mut [0_u8; 1], flags), Ok((_, 0)))
 }
 
-/// Sends a line of progress, unless the client is behind with reading.
+/// Sends a progress line, or drops it if the send buffer is full because the client reads too
+/// slowly. Blocks only to complete a line that was sent in part.
 fn tell(stream: &UnixStream, line: &[u8]) -> io::Result<()> {
     match send(stream, line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(sent) => write(stream, line.get(sent..).unwrap_or_default()),
@@ -205,7 +212,8 @@ fn write(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     Peer(stream).write_all(bytes)
 }
 
-/// Writes to a connection without the signal that a closed one causes by default.
+/// Writes to a connection. If the client closed it, a write returns an error instead of
+/// raising `SIGPIPE`.
 struct Peer<'s>(&'s UnixStream);
 
 impl Write for Peer<'_> {

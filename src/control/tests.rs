@@ -1,4 +1,4 @@
-//! The socket: who is served, what stays, and what ends with the database.
+//! Tests the control socket: its creation and removal, connections, requests and cancellation.
 #![expect(clippy::disallowed_methods, reason = "sockets are outside of the simulated file system")]
 
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ const INSERT: &str =
     r#"{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#;
 
 #[test]
-fn requests_of_a_client_are_carried_out_until_the_close() {
+fn requests_are_executed_until_the_database_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     let socket = dir.path().join("CONTROL");
@@ -78,31 +78,31 @@ fn only_a_stale_socket_is_replaced() {
     let socket = dir.path().join("CONTROL");
     open(dir.path()).close().unwrap();
     drop(UnixListener::bind(&socket).unwrap());
-    assert!(Client::connect(dir.path()).unwrap().is_none(), "nothing listens");
+    assert!(Client::connect(dir.path()).unwrap().is_none(), "no process listens");
     let db = open(dir.path());
     connect(dir.path());
-    // The second opening fails, and leaves the socket of the first.
+    // The second opening fails, and must not replace the socket of the first.
     assert_eq!(options().open(dir.path()).unwrap_err().kind(), ErrorKind::Locked);
     connect(dir.path());
     db.close().unwrap();
     std::fs::write(&socket, "kept").unwrap();
     let db = options().open(dir.path()).unwrap();
     let warnings = db.opened().warnings;
-    assert!(warnings.len() == 1 && warnings[0].contains("it is no socket"), "{warnings:?}");
+    assert!(warnings.len() == 1 && warnings[0].contains("not a socket"), "{warnings:?}");
     assert!(Client::connect(dir.path()).unwrap().is_none());
     db.close().unwrap();
     assert_eq!(std::fs::read(&socket).unwrap(), b"kept");
 }
 
 #[test]
-fn a_file_system_without_sockets_is_a_warning() {
+fn opening_without_sockets_succeeds_with_a_warning() {
     let db = options().open_in_memory().unwrap();
     let warnings = db.opened().warnings;
     assert!(warnings.len() == 1 && warnings[0].contains("no control socket"), "{warnings:?}");
 }
 
 #[test]
-fn a_long_path_has_a_socket() {
+fn a_database_with_a_long_path_listens() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("d".repeat(120)).join("e".repeat(120));
     let db = open(&long);
@@ -113,7 +113,7 @@ fn a_long_path_has_a_socket() {
 }
 
 #[test]
-fn the_socket_of_another_database_is_refused() {
+fn a_client_refuses_the_socket_of_another_database() {
     let dir = tempfile::tempdir().unwrap();
     let (one, copy) = (dir.path().join("one"), dir.path().join("copy"));
     let db = open(&one);
@@ -136,7 +136,7 @@ fn a_connection_beyond_the_maximum_is_refused() {
 }
 
 #[test]
-fn a_closed_connection_is_noticed() {
+fn is_closed_detects_that_the_client_closed_the_connection() {
     let (ours, mut client) = UnixStream::pair().unwrap();
     assert!(!is_closed(&ours));
     client.write_all(b"the next request").unwrap();
@@ -148,9 +148,9 @@ fn a_closed_connection_is_noticed() {
     assert!(is_closed(&ours));
 }
 
-/// The callback fails as it does when the client has gone.
+/// The progress callback returns an error, as the server's does after the client has disconnected.
 #[test]
-fn a_client_that_goes_cancels_its_request() {
+fn an_error_of_the_progress_callback_cancels_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(&dir.path().join("db"));
     let parts = db.create_table("parts").unwrap();
@@ -165,7 +165,7 @@ fn a_client_that_goes_cancels_its_request() {
             calls += 1;
             if is_gone { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
         });
-        assert!(calls > 0, "progress is told");
+        assert!(calls > 0, "the request reports progress");
         done.map(drop).map_err(|error| error.during(gone().message().to_owned()))
     };
     let files = |name: &str| {

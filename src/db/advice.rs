@@ -69,7 +69,7 @@ impl Db {
         Ok(advise(&Seen { ranges: &ranges, data: &data, queries: &queries }))
     }
 
-    /// Returns the numbers of the table's queries since opening.
+    /// Returns how many queries of each kind the table has had since the database was opened.
     pub(crate) fn query_counts(&self, table: &str) -> Result<QueryCounts> {
         Ok(self.catalog.table(table)?.queries.counts())
     }

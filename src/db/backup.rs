@@ -153,7 +153,7 @@ impl Db {
         })
     }
 
-    /// As [`backup_with`](Self::backup_with); an error of `progress` ends the backup.
+    /// Like [`backup_with`](Self::backup_with); an error of `progress` ends the backup.
     pub(crate) fn backup_while(&self, dir: &Path, progress: OnProgress<'_>) -> Result<Generation> {
         let env = self.engine.env();
         require_outside(dir, &env.dir)?;
@@ -404,7 +404,7 @@ impl Backup {
         })
     }
 
-    /// As [`restore_into_with`](Self::restore_into_with); an error of `progress` ends the work.
+    /// Like [`restore_into_with`](Self::restore_into_with); an error of `progress` ends the import.
     pub(crate) fn restore_into_while(
         &self,
         generation: Option<u64>,

@@ -1,5 +1,6 @@
-//! The companion of a database: a part above it, such as the server of the control socket, that
-//! ends before the database is closed and does not keep it open.
+//! The companion of a database: an object of a higher floor, such as the server of the control
+//! socket, that runs while the database is open. It is dropped before the database is closed, and
+//! does not keep the database open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::rng::Rng;
 #[cfg(target_os = "linux")]
 use crate::table::Catalog;
 
-/// The number of attempts to read a manifest that the writer replaces meanwhile.
+/// The number of retries of reading a manifest, which the writer may replace during the read.
 const TRIES: usize = 16;
 
 /// A handle that does not keep the database open.
@@ -29,20 +30,21 @@ pub(crate) struct WeakDb {
 
 #[cfg(target_os = "linux")]
 impl WeakDb {
-    /// Returns the database unless it is closed because of its last handle.
+    /// Returns the database, or `None` if its last handle was dropped, which closes it.
     pub(crate) fn upgrade(&self) -> Option<Db> {
         Some(Db { engine: self.engine.upgrade()?, catalog: self.catalog.upgrade()? })
     }
 }
 
 impl Db {
-    /// Starts the companion. A failure is a warning of the opening.
+    /// Starts the companion. If this fails, [`opened`](Self::opened) reports the error as a
+    /// warning.
     pub(super) fn accompany(&self, start: StartCompanion) {
         let started = start(self);
         *self.engine.companion.lock() = Some(started);
     }
 
-    /// Returns why there is no companion, if starting it failed.
+    /// Returns the error that prevented the companion from starting, if there was one.
     pub(crate) fn without_companion(&self) -> Option<String> {
         match &*self.engine.companion.lock() {
             Some(Err(error)) => Some(error.chain()),
@@ -57,13 +59,13 @@ impl Db {
         WeakDb { engine: Arc::downgrade(&self.engine), catalog: Arc::downgrade(&self.catalog) }
     }
 
-    /// Returns the directory, and the file system that reaches it even if it was moved.
+    /// Returns the directory, and the file system that accesses it even after it was moved.
     pub(crate) fn place(&self) -> (&Path, &Arc<dyn Fs>) {
         let env = self.engine.env();
         (&env.dir, &env.options.fs)
     }
 
-    /// Returns a text that identifies the database among all databases, and among its copies.
+    /// Returns a text that identifies this copy of the database: its id and its incarnation.
     pub(crate) fn id(&self) -> Result<String> {
         id_of(&self.engine.reader().pin().version, &self.engine.env().dir)
     }
@@ -75,10 +77,11 @@ fn id_of(version: &Version, dir: &Path) -> Result<String> {
     Ok(format!("{:032x}-{:016x}", identity.database, identity.incarnation))
 }
 
-/// Reads the id of the database in `dir`, which another process may write; see `Db::id`.
+/// Reads the text that `Db::id` returns from the manifest in `dir`, which another process may be
+/// writing.
 ///
 /// # Errors
-/// As [`Db::open_read_only`].
+/// Like [`Db::open_read_only`].
 pub(crate) fn id_in(dir: &Path) -> Result<String> {
     let fs: Arc<dyn Fs> = Arc::new(DiskFs::new());
     let mut tries = 0;

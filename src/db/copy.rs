@@ -271,7 +271,8 @@ impl CopyJob {
         })
     }
 
-    /// As [`run_with`](Self::run_with); an error of `progress` ends the job.
+    /// Like [`run_with`](Self::run_with); an error of `progress` ends the job. Copies made before
+    /// stay.
     pub(crate) fn run_while(&mut self, progress: OnProgress<'_>) -> Result<CopySummary> {
         self.check()?;
         let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));

@@ -46,7 +46,7 @@ pub struct Follower {
 
 impl Options {
     /// Opens the database in `path` read-only. Takes no lock and does not create, change or remove
-    /// anything, so it also works on read-only media and as a user who may not write. Writes fail
+    /// anything, so it also works on read-only media and without write permission. Writes fail
     /// with `InvalidInput`. Later commits are not visible; see [`follow`](Self::follow) for that.
     ///
     /// If no process has the database open, it shows exactly what [`open`](Self::open) would show.

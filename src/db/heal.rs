@@ -108,7 +108,7 @@ impl Db {
         })
     }
 
-    /// As [`heal`](Self::heal); an error of `progress` ends the work after the file at hand.
+    /// Like [`heal`](Self::heal); an error of `progress` ends the work before the next file.
     pub(crate) fn heal_while(
         &self,
         file: Option<&str>,

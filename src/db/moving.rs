@@ -62,8 +62,8 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` for a directory that is not empty; `Corruption`, `Io`,
-    /// `StorageFull`. After an error the files in `path` are removed where possible; otherwise it
-    /// contains no database, or one without the table.
+    /// `StorageFull`. After an error the files in `path` are removed where possible; if some
+    /// remain, remove the directory.
     pub fn export_range(
         &self,
         table: &str,
@@ -91,7 +91,7 @@ impl Db {
         })
     }
 
-    /// As [`export_range_with`](Self::export_range_with); an error of `progress` ends the work.
+    /// Like [`export_range_with`](Self::export_range_with); an error of `progress` ends the export.
     pub(crate) fn export_range_while(
         &self,
         table: &str,
@@ -158,7 +158,7 @@ impl Db {
         })
     }
 
-    /// As [`import_range_with`](Self::import_range_with); an error of `progress` ends the work.
+    /// Like [`import_range_with`](Self::import_range_with); an error of `progress` ends the import.
     pub(crate) fn import_range_while(
         &self,
         path: &Path,
@@ -189,8 +189,8 @@ impl Db {
         Ok(self.engine.maintenance().ingest(&mut rows, &into.gate, &span, progress)?.into())
     }
 
-    /// Removes the files of an incomplete export from `dir`, which was empty. If one cannot be
-    /// removed, the next attempt names the directory.
+    /// Removes the files of a failed export from `dir`, which was empty before the export. Ignores
+    /// errors, because the next export into `dir` is refused if files remain.
     fn discard(&self, dir: &Path) {
         let fs = &self.engine.env().fs;
         for name in fs.list(dir).unwrap_or_default() {

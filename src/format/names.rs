@@ -23,7 +23,7 @@ pub(crate) struct RangeId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileName {
     Lock,
-    /// The control socket of the process that writes; not a part of the database.
+    /// The control socket of the process that has the database open; not part of the database.
     Control,
     Current,
     /// The temporary name of CURRENT or of an SST before its rename.

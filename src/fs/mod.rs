@@ -106,11 +106,12 @@ pub trait Fs: Send + Sync + fmt::Debug {
         let _ = dir;
         Ok(None)
     }
-    /// Listens on a new Unix socket, which only its owner may use. Replaces another socket at
-    /// `path`, but no other file. The default is `Unsupported`.
+    /// Creates a Unix socket at `path`, which only its owner may use, and listens on it. Replaces
+    /// an existing socket, but no other file. The default is `Unsupported`.
     ///
     /// # Errors
-    /// `Unsupported` if the file system has no sockets; `AlreadyExists` for another file.
+    /// `Unsupported` if the file system has no sockets; `AlreadyExists` if there is another file at
+    /// `path`.
     #[cfg(all(target_os = "linux", feature = "cli"))]
     #[doc(hidden)]
     fn listen(&self, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {

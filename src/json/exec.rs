@@ -36,9 +36,11 @@ const SELECT_MAX: usize = 255;
 /// have, so that the excess operation causes an error.
 const OPERATIONS_MAX: usize = 101;
 
-/// A parsed request. `Reclaim` deletes a range of a table, or the whole table if the range is
-/// `None`, and frees the space. `Ttl` sets the time to live if one is given (0 for none), and
-/// returns it. Each entity of `Load` may be an error, which concerns only this entity.
+/// A parsed request.
+///
+/// `Load` has an error in place of each invalid entity. `Reclaim` deletes a range of a table, or
+/// the whole table if the range is `None`, and frees the space. `Ttl` sets the lifetime of a
+/// table's rows if `seconds` is given (0 means that they do not expire), and returns it.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -86,7 +88,7 @@ pub(crate) struct Query {
     pub(crate) explain: bool,
 }
 
-/// A copy of entities into another table, or under other keys.
+/// A request to copy entities into another table, or within a table under other keys.
 #[derive(Debug)]
 pub(crate) struct CopyRequest {
     pub(crate) table: String,
@@ -162,7 +164,8 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     Ok(request)
 }
 
-/// Reads an operation on the database or on key ranges; `None` if `op` is none of these.
+/// Parses a request about the whole database or about key ranges. Returns `None` for any other
+/// `op`.
 fn read_maintenance(op: &str, fields: &mut Fields<'_>) -> Result<Option<Request>> {
     Ok(Some(match op {
         "size" => Request::Size { table: fields.table()?, range: fields.range()? },
@@ -252,14 +255,14 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
 }
 
-/// The modes of a load, with their names.
+/// The modes of a load, with their names in requests.
 const LOAD_MODES: [(LoadMode, &str); 3] = [
     (LoadMode::Insert, "insert"),
     (LoadMode::Upsert, "upsert"),
     (LoadMode::UpsertMerge, "upsert_merge"),
 ];
 
-/// Returns the name of a mode in requests.
+/// Returns the name of a load mode in requests.
 pub(crate) fn load_mode(mode: LoadMode) -> &'static str {
     LOAD_MODES.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
 }
@@ -387,7 +390,7 @@ impl<'a> Fields<'a> {
         number.get().parse().map(Some).map_err(problem)
     }
 
-    /// Reads a key range; without a member it is the whole table.
+    /// Reads the members that describe a key range. Without them, the range is the whole table.
     fn range(&mut self) -> Result<KeyRange> {
         let (partition, from, to) =
             (self.string("partition")?, self.string("from")?, self.string("to")?);
@@ -396,7 +399,7 @@ impl<'a> Fields<'a> {
             return Err(invalid("'from' and 'to' are RowKeys of a 'partition', which is missing"));
         }
         if partition.is_some() && (low.is_some() || high.is_some()) {
-            return Err(invalid("'partition' excludes 'from_partition' and 'to_partition'"));
+            return Err(invalid("'partition' does not go with 'from_partition' or 'to_partition'"));
         }
         let (rows, partitions) =
             ([from.as_deref(), to.as_deref()], [low.as_deref(), high.as_deref()]);
@@ -431,8 +434,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the range of the RowKeys from the first of `rows` on, below the second, in a partition;
-/// or of such `partitions`. `None` means no bound.
+/// Returns the range of the rows in `partition` whose RowKeys are at or above `rows[0]` and below
+/// `rows[1]`. If `partition` is `None`, returns the range of the partitions at or above
+/// `partitions[0]` and below `partitions[1]`. A bound of `None` means that there is no bound.
 pub(crate) fn key_range(
     partition: Option<&str>,
     rows: [Option<&str>; 2],
@@ -568,7 +572,7 @@ impl Response {
         self.counters([("entities", entities), ("files", files), ("bytes", bytes)])
     }
 
-    /// Adds the result of loading entities; the line of a rejected one is its index.
+    /// Adds the result of a load. The `line` of a rejected entity is its index in the request.
     pub(crate) fn loaded(self, loaded: u64, rejected: &[Rejected]) -> Self {
         let mut response = self.counters([("loaded", loaded)]);
         put_objects(response.member("rejected"), rejected, |object, Rejected { line, error }| {
@@ -594,7 +598,7 @@ impl Response {
         self
     }
 
-    /// Adds the ranges of a table with their load, and the numbers of its queries.
+    /// Adds the ranges of a table with their load, and the number of its queries of each kind.
     pub(crate) fn load(mut self, ranges: &[PartitionRange], queries: &QueryCounts) -> Self {
         put_objects(self.member("ranges"), ranges, |object, range| put_range(object, range, true));
         json::put_object(self.member("queries"), |object| put_queries(object, queries));
@@ -647,7 +651,7 @@ pub(crate) fn put_gate(object: &mut Object<'_>, gate: &ClosedGate) {
     object.text("range", &gate.range.to_string());
 }
 
-/// A response without an error, as its client reads it.
+/// A response that was read by a client and is not an error.
 #[derive(Debug)]
 pub(crate) struct Answer(String);
 
@@ -658,7 +662,7 @@ impl Answer {
     /// Reads a response.
     ///
     /// # Errors
-    /// The error in it, with its code and kind.
+    /// The error in the response, with its code and kind; an error if the line is no JSON object.
     pub(crate) fn read(line: String) -> Result<Self> {
         json::read_object(&line, 0)?;
         let answer = Self(line);
@@ -674,7 +678,7 @@ impl Answer {
         Some(members.into_iter().find(|(member, _)| member == name)?.1)
     }
 
-    /// Replaces a part of the texts in the response.
+    /// Replaces `from` by `to` wherever it occurs in a string of the response.
     pub(crate) fn replacing(self, from: &str, to: &str) -> Self {
         let escaped = |text: &str| {
             let mut out = Vec::new();
@@ -739,7 +743,8 @@ impl Answer {
     }
 }
 
-/// Reads the error of a response; it has no cause, which is in its message.
+/// Reads the error of a response. Its message contains the texts of its causes, so that the result
+/// has no cause.
 fn read_error(text: &str) -> Result<Error> {
     let mut fields = Fields::read(text)?;
     let (code, message) = (fields.required("code")?, fields.required("message")?);
@@ -759,13 +764,13 @@ fn read_error(text: &str) -> Result<Error> {
     })
 }
 
-/// Builds a line of progress: the amount of work done, and the total, which is 0 if unknown.
+/// Builds a progress line: the amount of work done, and the total, which is 0 if unknown.
 #[cfg(target_os = "linux")]
 pub(crate) fn progress_line(done: u64, of: u64) -> String {
     format!("{{\"progress\":[{done},{of}]}}\n")
 }
 
-/// Reads a line of progress; `None` for any other line.
+/// Reads a progress line. Returns `None` for any other line.
 pub(crate) fn read_progress(line: &str) -> Option<(u64, u64)> {
     let numbers = line.trim_end().strip_prefix("{\"progress\":[")?.strip_suffix("]}")?;
     let (done, of) = numbers.split_once(',')?;

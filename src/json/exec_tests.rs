@@ -34,7 +34,7 @@ fn tables_and_maintenance() {
 }
 
 #[test]
-fn ranges_and_jobs() {
+fn requests_with_ranges_are_parsed_and_invalid_ones_are_refused() {
     let range = |text: &str| {
         read_request(text.as_bytes()).map(|request| match request {
             Request::DeleteRange { range, .. } => range.to_string(),
@@ -51,7 +51,7 @@ fn ranges_and_jobs() {
         assert_eq!(range(&delete(rest)).unwrap(), shown);
     }
     refused(&delete(r#","from":"a""#), "InvalidInput", "'partition', which is missing");
-    refused(&delete(r#","partition":"p","to_partition":"q""#), "InvalidInput", "excludes");
+    refused(&delete(r#","partition":"p","to_partition":"q""#), "InvalidInput", "does not go");
     let reclaims =
         |text: &str| matches!(read_request(text.as_bytes()).unwrap(), Request::Reclaim { .. });
     assert!(reclaims(&delete(r#","partition":"p","reclaim":true"#)));
@@ -68,7 +68,7 @@ fn ranges_and_jobs() {
     assert_eq!((mode, entities[0].is_ok(), entities[1].is_ok()), (LoadMode::Upsert, true, false));
 }
 
-/// A client reads the errors and reports that a server writes.
+/// A client must read the same errors and reports that the server wrote.
 #[test]
 fn responses_are_read_as_they_were_written() {
     let read = |response: Response| Answer::read(String::from_utf8(response.into_line()).unwrap());

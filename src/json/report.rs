@@ -1,6 +1,6 @@
-//! Reports on a database as JSON: the ranges of a table with their load, the numbers of its
-//! queries, healed files, copied entities. The process that has the database open writes them, and
-//! its clients read them.
+//! Converts reports on a database to JSON and back: the ranges of a table with their load, the
+//! number of its queries of each kind, and the results of healing files and copying entities. The
+//! process that has the database open writes the JSON, and clients of its control socket read it.
 
 use serde_json::value::RawValue;
 
@@ -71,7 +71,7 @@ pub(super) fn put_queries(object: &mut Object<'_>, queries: &QueryCounts) {
     object.raw("tables", tables);
 }
 
-/// The members of an object; an absent or unreadable one has its default.
+/// The members of an object. A member that is missing or has another type reads as the default.
 struct Fields<'a>(Members<'a>);
 
 impl<'a> Fields<'a> {

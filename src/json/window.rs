@@ -51,7 +51,7 @@ impl<R: Read> Window<R> {
         self.buffer.get_mut(self.start..self.filled).unwrap_or_default()
     }
 
-    /// Whether [`bytes`](Self::bytes) is the rest of the stream.
+    /// True if the stream has ended, so that [`bytes`](Self::bytes) returns all that remains of it.
     pub(crate) fn is_last(&self) -> bool {
         self.ended
     }
@@ -86,8 +86,8 @@ impl<R: Read> Window<R> {
         Ok(read > 0)
     }
 
-    /// Consumes up to and including the next newline, however far away; false at the end of the
-    /// stream.
+    /// Reads and consumes all bytes up to and including the next newline. Returns false if the
+    /// stream ends first.
     pub(crate) fn skip_line(&mut self) -> io::Result<bool> {
         loop {
             if let Some(end) = self.bytes().iter().position(|&byte| byte == b'\n') {
@@ -108,8 +108,8 @@ impl<R: Read> Lines<R> {
         Self { window, bytes_max, number: 0, searched: 0, taken: 0 }
     }
 
-    /// Returns the next line; `None` at the end. A last line needs no newline; `\r\n` ends a line
-    /// too.
+    /// Returns the next line, or `None` at the end of the stream. A line ends with `\n`, with
+    /// `\r\n` or at the end of the stream.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.window.consume(self.taken);
         (self.taken, self.searched) = (0, 0);

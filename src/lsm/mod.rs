@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     pub(crate) recovered: Recovered,
     /// The lock on the directory, held until the database is closed.
     lock: Mutex<Option<Arc<dyn FileLock>>>,
-    /// What `Options::companion` started, or the error that prevented it.
+    /// The companion that `Options::companion` started, or the error of starting it.
     #[cfg(feature = "cli")]
     pub(crate) companion: UnmodelledMutex<Option<Result<Companion>>>,
 }
@@ -153,7 +153,8 @@ impl Engine {
         self.maintenance.executor.stop();
         #[cfg(feature = "cli")]
         {
-            // Its requests end with an error, as those of other threads do. No lock is held.
+            // Dropping the companion ends its requests with an error and waits for its threads. The
+            // lock is released before, so that these threads can take it.
             let companion = self.companion.lock().take();
             drop(companion);
         }

@@ -76,7 +76,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Reports one benchmark. `beside` is the totals of the concurrent writer, if there was one.
+    /// Reports one benchmark, with the totals of the concurrent writer if there was one.
     pub(super) fn benchmark(
         &mut self,
         kind: Kind,

@@ -221,7 +221,7 @@ impl Import {
     }
 }
 
-/// Reports the rows that have been refused so far.
+/// Reports the rows rejected since the last call.
 fn report(sink: &mut Sink<'_>, rejects: &mut Rejects, progress: &Progress) -> Outcome {
     sink.take_rejected().into_iter().try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }

@@ -1,5 +1,5 @@
-//! The destination of an import's rows: a loader of this process or, if another process has the
-//! database open, requests to it.
+//! The destination of an import's rows: a loader in this process or, if another process has the
+//! database open, requests to that process.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,8 @@ use crate::json::odata::{Metadata, entity_text};
 use crate::model::Entity;
 use crate::table::{LoadMode, Loader, Rejected};
 
-/// The size in bytes from which the waiting rows are sent. One more row fits into a request.
+/// The size in bytes at which the collected entities are sent. The last of them may exceed it,
+/// because a request may be much longer.
 const REQUEST_BYTES: usize = 1 << 20;
 
 pub(super) enum Sink<'w> {
@@ -18,15 +19,16 @@ pub(super) enum Sink<'w> {
     There(Requests<'w>),
 }
 
-/// Rows on their way to the process that has the database open.
+/// Collects rows and sends them to the process that has the database open.
 pub(super) struct Requests<'w> {
     writer: &'w Writer,
     table: &'w str,
     mode: LoadMode,
-    /// Whether the last line of each request is printed when it is done.
+    /// Whether to print the number of the last input line of each request after its response.
     ack: bool,
+    /// The numbers of the input lines of the collected entities.
     lines: Vec<u64>,
-    /// The entities of these lines as JSON, separated by commas.
+    /// The collected entities as JSON, separated by commas.
     entities: String,
     rejected: Vec<Rejected>,
     loaded: u64,
@@ -113,7 +115,8 @@ impl Requests<'_> {
     }
 }
 
-/// Prints the durable line number. Errors are ignored, because the reader may be gone.
+/// Prints the line number up to which rows are durable. Ignores errors, because the program that
+/// reads the output may have ended.
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));

@@ -1,4 +1,4 @@
-//! The backups that `serve` makes by itself.
+//! The scheduled backups of `serve`. One thread makes the backups of all databases.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ use crate::sync::{Condvar, Mutex};
 /// The options of `serve` for backups.
 #[derive(Args)]
 pub(super) struct BackupArgs {
-    /// Back up into this directory; with --accounts, into one directory below it per account
+    /// Make backups in this directory; with --accounts, in one directory inside it per account
     #[arg(long, value_name = "DIR")]
     backup_to: Option<PathBuf>,
-    /// The time between two backups: 30m, 1h, 1d; the first is due this long after the newest one
-    /// in the directory
+    /// Time between two backups, such as 30m, 1h or 1d; the first is due this long after the newest
+    /// one in the directory, or at once if there is none
     #[arg(long, value_name = "TIME", value_parser = read_time, default_value = "1d")]
     #[arg(requires = "backup_to")]
     backup_every: Duration,
-    /// The number of backups to keep [default: all]
+    /// Keep only this many backups, the newest ones [default: all]
     #[arg(long, value_name = "COUNT", requires = "backup_to")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     keep: Option<usize>,
 }
 
-/// A database, and when its next backup is due by the monotonic clock.
+/// A database, the directory of its backups, and the monotonic time at which the next one is due.
 struct Job {
     db: Db,
     dir: PathBuf,
@@ -45,14 +45,15 @@ struct Stop {
 }
 
 impl BackupArgs {
-    /// Returns the directory of an account's backups; of the only database without a `name`.
+    /// Returns the directory for the backups of the account `name`, or of the only database if
+    /// `name` is `None`. Returns `None` if no backups are to be made.
     pub(super) fn dir(&self, name: Option<&str>) -> Option<PathBuf> {
         let dir = self.backup_to.as_ref()?;
         Some(name.map_or_else(|| dir.clone(), |name| dir.join(name)))
     }
 
-    /// Runs `serve`, and meanwhile makes backups of the databases, each into its directory. A
-    /// backup that is not complete when `serve` returns is cancelled.
+    /// Runs `serve` while another thread makes backups of the databases, each into its directory.
+    /// When `serve` returns, a backup in progress is cancelled.
     pub(super) fn during<T>(
         &self,
         databases: Vec<(PathBuf, Db)>,
@@ -101,8 +102,9 @@ impl BackupArgs {
         }
     }
 
-    /// Returns the time of the first backup: at once if there is none yet, or if its time is in the
-    /// future.
+    /// Returns the monotonic time at which the first backup is due: one interval after the newest
+    /// backup, or at once if that is past, if there is no backup, or if the newest one is dated in
+    /// the future.
     fn first_due(&self, dir: &Path, clock: &SystemClock) -> Duration {
         let generations = Backup::open(dir).and_then(|backups| backups.generations());
         let newest = generations.unwrap_or_default().pop();
@@ -114,7 +116,7 @@ impl BackupArgs {
 
     fn make(&self, job: &Job, stop: &Stop) -> Result<Generation> {
         let made = job.db.backup_while(&job.dir, &mut |_, _| match *stop.is_stopping.lock() {
-            true => Err(io::Error::other("the server stops")),
+            true => Err(io::Error::other("the server is stopping")),
             false => Ok(()),
         })?;
         if let Some(keep) = self.keep {
@@ -128,13 +130,17 @@ fn start_failed(error: &io::Error) -> Failure {
     Failure::Other(format!("cannot start a thread: {error}"))
 }
 
-/// Returns the line of the log for a backup.
+/// Returns the log line for a backup or its failure.
 fn line(dir: &Path, made: Result<Generation>) -> String {
     match made {
         Ok(Generation { number, new_files, new_bytes, .. }) => {
             let dir = dir.display();
             format!("backup {number} in {dir}: {new_files} new files of {new_bytes} bytes")
         }
-        Err(error) => format!("error: no backup in {}: {}", dir.display(), error.chain()),
+        Err(error) => format!(
+            "error: the backup in {} or the removal of old ones failed: {}",
+            dir.display(),
+            error.chain()
+        ),
     }
 }

@@ -106,10 +106,10 @@ SIGTERM and Ctrl-C finish running requests, sync and stop; a second one closes a
 A log of at most 2 GiB, which drops its oldest entities:
   rowstone serve shop --max-disk 2147483648 --drop-oldest log
 
-Backups by itself:
+Scheduled backups:
   rowstone serve shop --backup-to /mnt/backups/shop --backup-every 1h --keep 24
 
-While it runs, commands that write the same database send their requests to the server, through the
+While it runs, commands that write to the same database send their requests to the server, through the
 socket CONTROL in the directory of the database.
 
 A page for people is at http://127.0.0.1:10002/"#;

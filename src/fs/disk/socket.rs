@@ -1,5 +1,6 @@
-//! Unix sockets in the directory of a database. They are reached through the descriptor of the
-//! directory: the path of a socket has at most 107 bytes, and the directory may have been moved.
+//! Unix sockets in the directory of a database. They are addressed relative to a descriptor of the
+//! directory, because the address of a socket has at most 107 bytes, and because the directory may
+//! have been moved.
 
 use std::fs::File;
 use std::io;
@@ -13,16 +14,17 @@ use rustix::io::Errno;
 use super::sys;
 use crate::fs::complete::retry;
 
-/// Listens on the new socket `name` in `dir`; see [`Fs::listen`](crate::fs::Fs::listen).
+/// Creates the socket `name` in `dir` and listens on it; see [`Fs::listen`](crate::fs::Fs::listen).
 pub(super) fn listen(dir: BorrowedFd<'_>, name: &Path) -> io::Result<UnixListener> {
     if let Some(found) = look(dir, name)? {
         if !is_socket(&found) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket"));
         }
         retry(|| Ok(unlinkat(dir, name, AtFlags::empty())?))?;
     }
     let listener = UnixListener::bind(below(dir, name))?;
-    // Until here another user could connect, if the umask permits it; the server refuses its uid.
+    // Before this call another user can connect, if the umask permits it. The server refuses such a
+    // connection by its user id.
     if let Err(error) = chmodat(dir, name, Mode::RUSR | Mode::WUSR, AtFlags::empty()) {
         unlinkat(dir, name, AtFlags::empty())?;
         return Err(error.into());
@@ -30,8 +32,8 @@ pub(super) fn listen(dir: BorrowedFd<'_>, name: &Path) -> io::Result<UnixListene
     Ok(listener)
 }
 
-/// Connects to the socket `name` in `dir`, which must belong to the owner of the file `owned` or to
-/// root. Returns `None` if there is no such socket, or no process listens.
+/// Connects to the socket `name` in `dir`. The socket must belong to root or to the owner of the
+/// file `owned`. Returns `None` if there is no such socket, or if no process listens on it.
 pub(crate) fn connect(dir: &Path, name: &str, owned: &str) -> io::Result<Option<UnixStream>> {
     let dir: File = sys::open_dir(dir)?;
     let dir = dir.as_fd();
@@ -60,7 +62,7 @@ fn is_socket(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode) == FileType::Socket
 }
 
-/// Returns a short path of `name` in the open directory `dir`.
+/// Returns a short path to `name` in the open directory `dir`.
 fn below(dir: BorrowedFd<'_>, name: &Path) -> PathBuf {
     Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)
 }

@@ -41,7 +41,7 @@ const TRIES: usize = 8;
 /// The number of rows between checks whether the database is closing.
 const LOOK_ROWS: u64 = 1_024;
 
-/// A progress callback: receives the number of rows so far. Its error ends the import.
+/// A progress callback: receives the number of rows imported so far. Its error ends the import.
 pub(crate) type OnRows<'p> = &'p mut dyn FnMut(u64) -> io::Result<()>;
 
 /// The result of an import.
@@ -54,8 +54,8 @@ pub(crate) struct Ingested {
 
 impl Maintenance {
     /// Imports the rows of `source` into the table of `gate`. Their keys, changed to name that
-    /// table, must be inside `span`. Calls `progress` with the number of rows so far; its error
-    /// ends the import.
+    /// table, must be inside `span`. Calls `progress` with the number of rows so far. An error of
+    /// `progress` ends the import.
     ///
     /// 1. Check that the span is empty: it has no entry in memory or in any file, not even a
     ///    tombstone, and no range tombstone of a deleted span, which would hide older rows. Merge

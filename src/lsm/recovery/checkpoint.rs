@@ -34,12 +34,12 @@ const COPY_BYTES: usize = 1 << 20;
 /// The number of attempts to take an image while ranges are imported.
 const TRIES: usize = 8;
 
-/// A progress callback: receives the number of bytes copied since its last call. Its error ends the
-/// work, which then fails.
+/// A progress callback: receives the number of bytes copied or read since its last call. If it
+/// returns an error, the work ends and fails.
 pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64) -> io::Result<()>;
 
-/// A progress callback: receives the amount of work done and the total, which is 0 if unknown. Its
-/// error ends the work, which then fails and removes what it began.
+/// A progress callback: receives the amount of work done and the total, which is 0 if unknown. If
+/// it returns an error, the work ends and fails.
 pub(crate) type OnProgress<'p> = &'p mut dyn FnMut(u64, u64) -> io::Result<()>;
 
 /// The database at one moment. Its files are not removed while the image exists.

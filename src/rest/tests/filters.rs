@@ -14,7 +14,7 @@ impl Site {
     }
 }
 
-/// Creates a test service with four people, who differ in ages, names and sets of properties.
+/// Creates a test service with four people of different ages, names and sets of properties.
 fn crowd() -> Site {
     let site = Site::people();
     site.insert("p", "ann", "\"Age\":30,\"Name\":\"Ann\",\"Tall\":true");

@@ -1,10 +1,10 @@
-//! Commands that write while another process has the database open: the other one carries them out.
+//! Tests commands that write while another process has the database open and executes them.
 
 use super::*;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout};
 
-/// A running `exec db`.
+/// A running process `exec db`, which has the database open.
 struct Holder {
     child: Child,
     requests: Option<ChildStdin>,
@@ -108,9 +108,9 @@ fn outputs(place: &Place) -> Vec<(&'static str, Option<i32>, String, String)> {
     COMMANDS.iter().map(run).collect()
 }
 
-/// Each command prints what it prints without the other process.
+/// Each command must have the same output and status as without the other process.
 #[test]
-fn commands_that_write_are_carried_out_by_the_process_that_has_the_database_open() {
+fn commands_that_write_are_executed_by_the_process_that_has_the_database_open() {
     let alone = Place::new();
     alone.ok("create-table db first");
     let expected = outputs(&alone);
@@ -123,7 +123,7 @@ fn commands_that_write_are_carried_out_by_the_process_that_has_the_database_open
     let tables = holder.ask(r#"{"op":"tables"}"#);
     assert!(tables.contains(r#"["before","first","loaded","more","others"]"#), "{tables}");
     assert!(place.path("db/CONTROL").exists());
-    // Without a request for it, a command is refused.
+    // No request corresponds to `changes` with a cursor, so it is refused.
     place.fails("changes db --cursor c", 2, &["open in another process", "try: "]);
     holder.end();
     assert!(!place.path("db/CONTROL").exists());
@@ -164,9 +164,10 @@ fn partitions_and_advise_show_the_load_of_the_process_that_has_the_database_open
     assert!(shown.lines().nth(1).is_some_and(|line| line.ends_with(",,,")), "{shown}");
 }
 
-/// A socket that a killed process left is no obstacle, for this program and for the next holder.
+/// A killed process leaves its socket. Commands must open the database nevertheless, and the next
+/// process that listens must replace the socket.
 #[test]
-fn a_killed_holder_leaves_a_socket_that_is_replaced() {
+fn the_socket_of_a_killed_process_is_replaced() {
     let place = parts();
     let mut holder = Holder::start(&place, "--durability os");
     holder.child.kill().unwrap();

@@ -1,9 +1,9 @@
-//! The backups that the server makes by itself, and commands beside it.
+//! Tests scheduled backups of the server, and commands on a database that the server has open.
 
 use super::Place;
 
 #[test]
-fn the_server_backs_up_by_itself_and_carries_out_commands() {
+fn the_server_makes_scheduled_backups_and_executes_commands() {
     let place = Place::new();
     let server = place.serve("--backup-to kept --backup-every 1d --keep 1").with_table();
     server.output.wait_for("backup 1 in kept: ");

@@ -120,8 +120,9 @@ impl Maintenance {
         Ok(())
     }
 
-    /// As [`compact_all`](Self::compact_all), for the ranges that overlap `span`. Calls `progress`
-    /// between merges, with the number of merged ranges and of all; its error ends the work.
+    /// Like [`compact_all`](Self::compact_all), but merges only the ranges that overlap `span`.
+    /// Calls `progress` before each merge with the number of ranges merged so far and their total.
+    /// An error of `progress` ends the work.
     #[cfg(feature = "cli")]
     pub(crate) fn compact_span(
         &self,
