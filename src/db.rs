@@ -47,9 +47,9 @@ use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::Wear;
 use crate::fs::MemFs;
-use crate::lsm::{Engine, Inspector, OnBytes, SnapshotGuard, checkpoint};
 #[cfg(feature = "cli")]
-use crate::lsm::{OnProgress, Removed};
+use crate::lsm::Removed;
+use crate::lsm::{Engine, Inspector, OnBytes, OnProgress, SnapshotGuard, checkpoint};
 use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
@@ -205,9 +205,7 @@ impl Db {
         self.engine.maintenance().size_in_files(&span)
     }
 
-    /// Like [`compact`](Self::compact), but only for the key range `range` of a table. Calls
-    /// `progress` with the number of the engine's ranges that are merged and their total. An error
-    /// of `progress` ends the compaction.
+    /// Like [`compact_while`](Self::compact_while), but only for the key range `range` of a table.
     #[cfg(feature = "cli")]
     pub(crate) fn compact_range(
         &self,
@@ -217,22 +215,21 @@ impl Db {
     ) -> Result<()> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().flush_all()?;
-        self.engine.maintenance().compact_span(&span, &mut |done, of| {
-            progress(done, of).map_err(|error| Error::io("compact", error))
-        })
+        self.engine.maintenance().compact_span(&span, &mut checked(progress))
     }
 
     /// Calls `remove`, which must delete the rows of `range`, and then removes these rows from the
-    /// table files, too.
+    /// table files, too. See [`compact_while`](Self::compact_while) for `progress`.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
         table: &str,
         range: &KeyRange,
         remove: impl FnOnce() -> Result<()>,
+        progress: OnProgress<'_>,
     ) -> Result<Removed> {
         let span = range.span(self.catalog.table(table)?.gate.table);
-        self.engine.maintenance().remove_now(&span, remove)
+        self.engine.maintenance().remove_now(&span, remove, &mut checked(progress))
     }
 
     /// Sets the time to live of a table's rows; with `None` rows do not expire. A row expires
@@ -364,8 +361,14 @@ impl Db {
     /// # Errors
     /// As [`flush`](Self::flush), and `Corruption`.
     pub fn compact(&self) -> Result<()> {
+        self.compact_while(&mut |_, _| Ok(()))
+    }
+
+    /// Like [`compact`](Self::compact). Calls `progress` with the number of the engine's ranges that
+    /// are merged and their total. An error of `progress` ends the compaction.
+    pub(crate) fn compact_while(&self, progress: OnProgress<'_>) -> Result<()> {
         self.engine.maintenance().flush_all()?;
-        self.engine.maintenance().compact_all()
+        self.engine.maintenance().compact_all(&mut checked(progress))
     }
 
     /// Copies the current state of the database into the new or empty directory `path`, while the
@@ -528,6 +531,11 @@ impl Db {
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
+}
+
+/// Converts the errors of `progress`.
+fn checked(progress: OnProgress<'_>) -> impl FnMut(u64, u64) -> Result<()> {
+    |done, of| progress(done, of).map_err(|error| Error::io("merge files", error))
 }
 
 impl fmt::Debug for Db {

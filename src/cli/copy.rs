@@ -159,9 +159,11 @@ impl Copy {
         let filter = read_filter(&self.filter)?;
         self.check()?;
         let db = match &self.to {
-            Some(to) if !self.then_delete && !files::is_same(&self.db, to) => {
-                open_to_read(&self.db)?
-            }
+            // The process that has the source open cannot write to another database.
+            Some(to) if !files::is_same(&self.db, to) => match self.then_delete {
+                true => open(&self.db, Create::Never)?,
+                false => open_to_read(&self.db)?,
+            },
             _ => match Writer::open(&self.db, Create::Never)? {
                 Writer::Here(db) => db,
                 there => return self.ask(&there, &clock),

@@ -27,8 +27,8 @@ pub(super) enum Writer {
 /// The connection to the process that has the database open.
 pub(super) struct Remote {
     client: Client,
-    /// The durability that the command requests. With `Sync`, a request to sync follows each
-    /// request, because the other process may commit with a weaker durability.
+    /// The durability that the command requests. The other process may commit with a weaker one.
+    /// So a request to sync follows each request, unless `Buffered` is enough.
     durability: Durability,
     /// The paths in requests: each as it was sent, absolute, and as the user gave it.
     paths: Vec<(String, String)>,
@@ -108,7 +108,7 @@ impl Writer {
                 let remote = &mut *remote.borrow_mut();
                 let answer = remote.client.ask(&request, &mut progress);
                 let answer = answer.map_err(|error| remote.with_given_paths(&error))?;
-                if remote.durability == Durability::Sync {
+                if remote.durability != Durability::Buffered {
                     remote.client.ask(r#"{"op":"sync"}"#, &mut |_, _| ())?;
                 }
                 let replace = |answer: Answer, (absolute, given): &(String, String)| {

@@ -62,7 +62,7 @@ pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Res
             let table = db.table(&table)?;
             Response::ok().etags(&table.commit(EntityGroup::from_operations(writes)?)?)
         }
-        Request::Reclaim { table, range } => reclaim(db, &table, range)?,
+        Request::Reclaim { table, range } => reclaim(db, &table, range, progress)?,
         Request::DeleteRange { table, range } => done(db.table(&table)?.delete_range(&range))?,
         Request::Size { table, range } => size(db, &table, range)?,
         Request::Ttl { table, seconds } => ttl(db, &table, seconds)?,
@@ -93,7 +93,7 @@ pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Res
         Request::Sync => done(db.sync())?,
         Request::Load { table, mode, entities } => load(&db.table(&table)?, mode, entities)?,
         Request::Flush => done(db.flush())?,
-        Request::Compact => done(db.compact())?,
+        Request::Compact => done(db.compact_while(progress))?,
         Request::CompactRange { table, range } => done(db.compact_range(&table, &range, progress))?,
         Request::Checkpoint { path } => {
             done(db.checkpoint_while(path.as_ref(), &mut counted(progress)))?
@@ -183,13 +183,18 @@ fn size(db: &Db, table: &str, range: KeyRange) -> Result<Response> {
 
 /// Deletes a range of a table, or the whole table if `range` is `None`, and frees the space. If
 /// freeing fails, the rows are deleted nevertheless, and the response contains the error as `left`.
-fn reclaim(db: &Db, table: &str, range: Option<KeyRange>) -> Result<Response> {
-    let removed = match &range {
-        Some(range) => {
-            db.remove_now(table, range, || db.table(table)?.delete_range(range).map(drop))?
-        }
-        None => db.remove_now(table, &KeyRange::all(), || db.delete_table(table))?,
+fn reclaim(
+    db: &Db,
+    table: &str,
+    range: Option<KeyRange>,
+    progress: OnProgress<'_>,
+) -> Result<Response> {
+    let delete = || match &range {
+        Some(range) => db.table(table)?.delete_range(range).map(drop),
+        None => db.delete_table(table),
     };
+    let removed =
+        db.remove_now(table, range.as_ref().unwrap_or(&KeyRange::all()), delete, progress)?;
     let kept = db.stats().get("kept_log_bytes").unwrap_or_default();
     let response = Response::ok().counters([
         ("freed_bytes", removed.freed),

@@ -69,13 +69,14 @@ impl Client {
     }
 
     fn next_line(&mut self) -> Result<String> {
-        let line = self.responses.next();
-        let line = line.and_then(|line| {
-            let bytes = line.and_then(|line| line.bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
-            String::from_utf8(bytes.to_vec()).map_err(io::Error::other)
-        });
-        let doing = "read a response; the other process may have ended or closed the database";
-        line.map_err(|error| Error::io(doing, error))
+        let failed = |error| Error::io("read a response of the other process", error);
+        let line = self.responses.next().map_err(failed)?;
+        let ended = "the other process has ended, or has closed the database";
+        let line =
+            line.ok_or_else(|| failed(io::Error::new(io::ErrorKind::UnexpectedEof, ended)))?;
+        let long = || io::Error::other(format!("it is longer than {LINE_BYTES_MAX} bytes"));
+        let bytes = line.bytes.ok_or_else(|| failed(long()))?;
+        String::from_utf8(bytes.to_vec()).map_err(|error| failed(io::Error::other(error)))
     }
 }
 

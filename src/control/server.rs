@@ -1,14 +1,13 @@
-//! The server of the control socket. One thread accepts connections, and each connection has a
-//! thread that executes its requests.
+//! The server of the control socket. A thread accepts connections; each has a thread of its own.
 //!
 //! Invariants
 //! * the server keeps the database open only while it executes a request;
 //! * no thread outlives the [`Server`], except the one that drops it;
 //! * the socket is created after the lock file is locked, and removed before it is unlocked.
 //!
-//! The server first sends the line `{"ok":true,"database":"<id>"}`. It answers each request with
-//! any number of lines `{"progress":[done,total]}` and then one response. A request is cancelled at
-//! its next progress line if the client has closed the connection.
+//! A connection begins with a line of the server: `{"ok":true,"database":"<id>"}`. Each request
+//! gets any number of lines `{"progress":[done,total]}` and one response. If the client has closed
+//! the connection, the request ends at its next progress line.
 
 use std::io::{self, Write};
 use std::net;

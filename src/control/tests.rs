@@ -200,10 +200,30 @@ fn an_error_of_the_progress_callback_cancels_a_request() {
     assert_eq!(db.table("other").unwrap().scan(crate::query::KeyRange::all()).count().unwrap(), 0);
     run(&import, false).unwrap();
     assert!(db.table("other").unwrap().get("p", "r").unwrap().is_some());
-    let compact = r#"{"op":"compact","table":"parts","partition":"p"}"#;
-    run(compact, true).unwrap_err();
-    run(compact, false).unwrap();
+    for compact in [r#"{"op":"compact","table":"parts","partition":"p"}"#, r#"{"op":"compact"}"#] {
+        parts.upsert(Entity::new("p", "r").with("A", 2)).unwrap();
+        run(compact, true).unwrap_err();
+        run(compact, false).unwrap();
+    }
     assert!(db.verify().unwrap().problems.is_empty());
+}
+
+/// The rows are deleted although the merges that free their space are cancelled.
+#[test]
+fn a_cancelled_removal_says_that_space_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let parts = db.create_table("parts").unwrap();
+    for key in ["p", "q"] {
+        parts.insert(Entity::new(key, "r")).unwrap();
+    }
+    db.flush().unwrap();
+    let request = br#"{"op":"delete_range","table":"parts","partition":"p","reclaim":true}"#;
+    let request = read_request(request).unwrap();
+    let response = answer(&db, request, &mut |_, _| Err(io::ErrorKind::BrokenPipe.into()));
+    let response = String::from_utf8(response.unwrap().into_line()).unwrap();
+    assert!(response.contains(r#""left":"merge files"#), "{response}");
+    assert!(parts.get("p", "r").unwrap().is_none() && parts.get("q", "r").unwrap().is_some());
 }
 
 /// A snapshot keeps the deleted rows in the table files, and an iterator keeps the files on disk.

@@ -107,19 +107,20 @@ impl Db {
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
         let span = range.span(entry.gate.table);
         let gate = Gate::new(target.catalog.next_id());
-        let mut rows = self.engine.scan(&span, Some(snapshot.seq))?;
         let whole = whole_table(gate.table);
         let mut fill = || {
+            let mut rows = self.engine.scan(&span, Some(snapshot.seq))?;
             let moved = target.engine.maintenance().ingest(&mut rows, &gate, &whole, progress)?;
             target.create_table(&entry.name)?;
             Ok(moved.into())
         };
         let filled = fill();
         let closed = target.close();
-        if filled.is_err() {
+        let result = filled.and_then(|moved| closed.map(|()| moved));
+        if result.is_err() {
             self.discard(path);
         }
-        filled.and_then(|moved| closed.map(|()| moved))
+        result
     }
 
     /// Imports the entities of the database in `path`, which need not come from

@@ -167,8 +167,8 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Returns the first offset from `offset` on that may have a byte other than zero, or the length
-    /// if there is none. A file system that cannot tell holes from data returns `offset`.
+    /// Returns the first offset from `offset` on at which the file may have a byte other than zero,
+    /// or the file's length. A file system that cannot tell holes from data returns `offset`.
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }

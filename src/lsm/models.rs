@@ -255,7 +255,7 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
             drop(view);
             assert_eq!(model.get("a", None), Some(2));
         });
-        model.engine.maintenance().compact_all().unwrap();
+        model.engine.maintenance().compact_all(&mut |_, _| Ok(())).unwrap();
         other.join().unwrap();
         model.engine.maintenance().remove_unheld();
         assert_eq!(model.files().len(), 1, "files without a holder are removed");
@@ -328,7 +328,7 @@ fn trap_43_loom_a_flush_during_a_close() {
 
 #[test]
 fn trap_43_loom_a_merge_during_a_close() {
-    check_work_during_a_close(|engine| engine.maintenance().compact_all());
+    check_work_during_a_close(|engine| engine.maintenance().compact_all(&mut |_, _| Ok(())));
 }
 
 /// No Seq is used twice. The log that contains the current Seq reservation is removed only after

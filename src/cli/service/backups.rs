@@ -53,23 +53,26 @@ impl BackupArgs {
     }
 
     /// Runs `serve` while another thread makes backups of the databases, each into its directory.
-    /// When `serve` returns, a backup in progress is cancelled.
+    /// The function that is passed to `serve` ends this: it cancels a backup in progress.
     pub(super) fn during<T>(
         &self,
         databases: Vec<(PathBuf, Db)>,
         log: &LogWriter,
-        serve: impl FnOnce() -> Outcome<T>,
+        serve: impl FnOnce(&dyn Fn()) -> Outcome<T>,
     ) -> Outcome<T> {
         if databases.is_empty() {
-            return serve();
+            return serve(&|| ());
         }
         let stop = Stop { is_stopping: Mutex::new(false), stops: Condvar::new() };
+        let end = || {
+            *stop.is_stopping.lock() = true;
+            stop.stops.notify_all();
+        };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("rowstone-backup".to_owned());
             let spawned = thread.spawn_scoped(scope, || self.run(databases, log, &stop));
-            let served = spawned.map_err(|error| start_failed(&error)).and_then(|_| serve());
-            *stop.is_stopping.lock() = true;
-            stop.stops.notify_all();
+            let served = spawned.map_err(|error| start_failed(&error)).and_then(|_| serve(&end));
+            end();
             served
         })
     }

@@ -167,7 +167,9 @@ impl Serve {
         })?;
         let reread = || self.reread_accounts();
         let greet = |at, metrics| self.greet(log, at, metrics);
-        let serve = || ready.serve(accounts, reread, greet).map_err(Failure::Other);
+        let serve = |stop_backups: &dyn Fn()| {
+            ready.serve(accounts, reread, greet, stop_backups).map_err(Failure::Other)
+        };
         self.backups.during(backed_up, log, serve)
     }
 

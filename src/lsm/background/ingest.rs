@@ -149,7 +149,8 @@ impl Maintenance {
             let spans: Vec<&Span> = range_tombstones.map(|f| &f.span).chain([span]).collect();
             let is_in = |range: &Span| spans.iter().any(|span| span.overlaps(range));
             let ranges = view.version.ranges.iter().filter(|range| is_in(&range.span));
-            self.compact_ranges(&ranges.map(|range| range.id).collect::<Vec<_>>())?;
+            let ids = ranges.map(|range| range.id).collect::<Vec<_>>();
+            self.compact_ranges(&ids, &mut |_, _| Ok(()))?;
         }
         let message =
             "what was deleted where the range is to go is still being merged away: try again";

@@ -23,6 +23,7 @@ use crate::manifest::{FileReference, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
+use super::compaction::job::OnRanges;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
@@ -130,7 +131,8 @@ impl Maintenance {
     }
 
     /// Calls `remove`, which deletes the rows of `span`, and then frees the part of their space
-    /// that no reader needs. The rows are deleted even if the merges fail.
+    /// that no reader needs. The rows are deleted even if the merges fail, or if an error of `progress`
+    /// ends them.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and the ranges that share a file with one of
@@ -140,6 +142,7 @@ impl Maintenance {
         &self,
         span: &Span,
         remove: impl FnOnce() -> Result<()>,
+        progress: OnRanges<'_>,
     ) -> Result<Removed> {
         let bytes = |version: &Version| version.files().map(|file| file.meta.bytes).sum::<u64>();
         let version = Arc::clone(&self.reader().view.load().version);
@@ -158,8 +161,8 @@ impl Maintenance {
         });
         let ids: Vec<RangeId> = affected.map(|range| range.id).collect();
         drop(version);
-        let merge = || {
-            self.compact_ranges(&ids)?;
+        let mut merge = || {
+            self.compact_ranges(&ids, progress)?;
             while self.reclaim()? {}
             Ok(())
         };

@@ -77,7 +77,8 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
 }
 
 impl Ready {
-    /// Serves until a signal stops the server; then syncs and closes the databases.
+    /// Serves until a signal stops the server. Then calls `before_close`, and syncs and closes the
+    /// databases.
     ///
     /// # Errors
     /// A text that names the resource that could not be set up or closed.
@@ -86,6 +87,7 @@ impl Ready {
         accounts: Accounts,
         reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
         greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
+        before_close: impl FnOnce(),
     ) -> Result<(), String> {
         let Ready { site, tls, pool, listener, metrics } = self;
         let at = listener.local_addr().map_err(cannot_listen)?;
@@ -105,6 +107,7 @@ impl Ready {
         })?;
         // Dropping the pool cuts off connections that are still open.
         drop(pool);
+        before_close();
         close(&service)
     }
 }

@@ -132,6 +132,21 @@ fn commands_that_write_are_executed_by_the_process_that_has_the_database_open() 
     place.ok("backups verify backups");
 }
 
+/// Another process cannot write to the target, so it must not delete from the source.
+#[test]
+fn an_archive_into_another_database_needs_the_lock_of_the_source() {
+    let place = parts();
+    let holder = Holder::start(&place, "");
+    let before = place.ok("scan db parts");
+    let archive = "copy db parts --to archive --into old --then-delete";
+    place.fails(archive, 2, &["open in another process"]);
+    assert_eq!(place.ok("scan db parts"), before);
+    assert_eq!(place.ok("tables db"), "parts\n");
+    holder.end();
+    place.ok(archive);
+    assert_eq!(place.ok("scan archive old"), before);
+}
+
 /// Only the process that has the database open knows its load.
 #[test]
 fn partitions_and_advise_show_the_load_of_the_process_that_has_the_database_open() {

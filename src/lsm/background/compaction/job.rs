@@ -43,6 +43,10 @@ use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
+/// A callback for the progress of merges: the number of ranges merged so far, and the number of
+/// ranges to merge. An error of the callback ends the work.
+pub(crate) type OnRanges<'p> = &'p mut dyn FnMut(u64, u64) -> Result<()>;
+
 /// A range with fewer bytes than this is small. All its files are merged together, into files that
 /// it shares with neighbouring ranges. Equals `BOUNDARY_BYTES`, the size from which on a flush
 /// starts a new file at the next range.
@@ -106,44 +110,41 @@ impl Maintenance {
     }
 
     /// Merges all files of every range into its run. Skips tables under FIFO eviction, because rows
-    /// merged into one file would all be evicted at the same time.
+    /// merged into one file would all be evicted at the same time. See
+    /// [`compact_ranges`](Self::compact_ranges) for `progress`.
     ///
     /// # Errors
-    /// Errors of reading and writing. Merges completed before the error are kept.
-    pub(crate) fn compact_all(&self) -> Result<()> {
-        let version = Arc::clone(&self.reader().view.load().version);
-        let ranges = version.ranges.iter().filter(|range| !self.is_fifo(range.table));
-        let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
-        drop(version);
-        self.compact_ranges(&ids)?;
-        self.remove_unheld();
-        Ok(())
+    /// Errors of reading and writing, and of `progress`. Merges completed before the error are
+    /// kept.
+    pub(crate) fn compact_all(&self, progress: OnRanges<'_>) -> Result<()> {
+        self.compact_some(|range| !self.is_fifo(range.table), progress)
     }
 
     /// Like [`compact_all`](Self::compact_all), but merges only the ranges that overlap `span`.
-    /// Calls `progress` before each merge with the number of ranges merged so far and their total.
-    /// An error of `progress` ends the work.
     #[cfg(feature = "cli")]
-    pub(crate) fn compact_span(
+    pub(crate) fn compact_span(&self, span: &Span, progress: OnRanges<'_>) -> Result<()> {
+        let is_chosen = |range: &FileRange| range.span.overlaps(span) && !self.is_fifo(range.table);
+        self.compact_some(is_chosen, progress)
+    }
+
+    fn compact_some(
         &self,
-        span: &Span,
-        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+        is_chosen: impl Fn(&FileRange) -> bool,
+        progress: OnRanges<'_>,
     ) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let ranges = version.ranges_in(span).iter().filter(|range| !self.is_fifo(range.table));
+        let ranges = version.ranges.iter().filter(|range| is_chosen(range));
         let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
         drop(version);
-        for (i, stretch) in ids.chunks(STRETCH_RANGES).enumerate() {
-            progress((i * STRETCH_RANGES) as u64, ids.len() as u64)?;
-            self.compact_ranges(stretch)?;
-        }
+        self.compact_ranges(&ids, progress)?;
         self.remove_unheld();
         Ok(())
     }
 
     /// Merges all files of each of these ranges. Adjacent small ranges are merged together. `ids`
-    /// must be in ascending key order.
-    pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
+    /// must be in ascending key order. Calls `progress` before each merge with the number of ranges
+    /// merged so far and the number of ranges to merge. An error of `progress` ends the work.
+    pub(crate) fn compact_ranges(&self, ids: &[RangeId], progress: OnRanges<'_>) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let horizon = self.reader().horizon();
         let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
@@ -157,9 +158,11 @@ impl Maintenance {
         let unmerged = ranges.filter(|range| is_unmerged(range, &shares) || hidden(range));
         let sizes: Vec<(RangeId, u64)> = unmerged.map(|range| (range.id, range.bytes())).collect();
         drop((version, shares));
+        let count = sizes.len();
         let mut sizes = sizes.into_iter().peekable();
         let mut damage = None;
         while let Some((id, bytes)) = sizes.next() {
+            progress((count - sizes.len() - 1) as u64, count as u64)?;
             let mut stretch = vec![id];
             let is_small = |bytes: u64| bytes < SMALL_RANGE_BYTES;
             while is_small(bytes)

@@ -191,7 +191,7 @@ fn rows_read_by_blocks_are_not_in_a_gap() {
     for is_known in [false, true] {
         let db = Fixture::new(1);
         db.put(&["b", "c", "d", "e", "f"]);
-        db.engine.maintenance().compact_all().unwrap();
+        db.engine.maintenance().compact_all(&mut |_, _| Ok(())).unwrap();
         let (mut scan, mut rows) = (db.scan(), Vec::new());
         while let Some(name) = next_of(&mut scan, &mut All { is_known }) {
             rows.push(name);
@@ -311,7 +311,7 @@ fn imported_files_invalidate_gaps_and_offers() {
         source.put(&["a", "b"]);
         db.put(&["a", "b", "z"]);
         db.delete(&["a", "b"]);
-        db.engine.maintenance().compact_all().unwrap();
+        db.engine.maintenance().compact_all(&mut |_, _| Ok(())).unwrap();
         db.put(&["a", "b"]);
         db.delete(&["a", "b"]);
         assert_eq!(db.head(), "z");
@@ -408,7 +408,9 @@ fn run(seed: u64) -> u64 {
             }
             10 => db.engine.maintenance().flush_all().unwrap(),
             11 => db.engine.maintenance().freeze().unwrap_or_default(),
-            12 if rng.chance(1, 4) => db.engine.maintenance().compact_all().unwrap(),
+            12 if rng.chance(1, 4) => {
+                db.engine.maintenance().compact_all(&mut |_, _| Ok(())).unwrap()
+            }
             13 if snapshots.len() < 3 => {
                 snapshots.push((SnapshotGuard::take(&db.engine), state.clone()))
             }
