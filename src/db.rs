@@ -364,8 +364,8 @@ impl Db {
         self.compact_while(&mut |_, _| Ok(()))
     }
 
-    /// Like [`compact`](Self::compact). Calls `progress` with the number of the engine's ranges that
-    /// are merged and their total. An error of `progress` ends the compaction.
+    /// Like [`compact`](Self::compact). Calls `progress` with the number of the engine's ranges
+    /// that are merged and their total. An error of `progress` ends the compaction.
     pub(crate) fn compact_while(&self, progress: OnProgress<'_>) -> Result<()> {
         self.engine.maintenance().flush_all()?;
         self.engine.maintenance().compact_all(&mut checked(progress))

@@ -51,7 +51,7 @@ impl<F: RangeFile> Reference<F> {
         Self { file, clip, bytes }
     }
 
-    /// Returns `bytes` in the encoding of a version edit: `None` if they are all bytes of the file.
+    /// Returns the number of bytes as a version edit stores it: `None` for the size of the file.
     pub(crate) fn bytes_meta(&self) -> Option<u64> {
         (self.bytes != self.file.bytes()).then_some(self.bytes)
     }

@@ -131,8 +131,8 @@ impl Maintenance {
     }
 
     /// Calls `remove`, which deletes the rows of `span`, and then frees the part of their space
-    /// that no reader needs. The rows are deleted even if the merges fail, or if an error of `progress`
-    /// ends them.
+    /// that no reader needs. If the merges fail, or an error of `progress` ends them, the rows are
+    /// deleted nevertheless.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and the ranges that share a file with one of

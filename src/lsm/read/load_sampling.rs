@@ -92,7 +92,8 @@ struct Sampled {
     by_load: BTreeSet<RangeId>,
     /// When the ranges were last examined.
     checked: Option<f64>,
-    /// Ranges whose extra files had cost readers as much as a merge when last examined.
+    /// Ranges that should be merged: when they were last examined, their unmerged files had already
+    /// cost readers as much as a merge costs.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
 }

@@ -88,7 +88,7 @@ enum Open {
     Sifted,
 }
 
-/// The least length of a run that is worth a batch, if other sources exist.
+/// If a scan has several sources, shorter runs of rows from one source are not read as a batch.
 const RUN_MIN: usize = 16;
 /// Limits how many entries are read one by one between two attempts to open a batch: at most
 /// 2^`MISSES_MAX` - 1.

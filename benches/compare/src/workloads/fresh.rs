@@ -25,7 +25,7 @@ const GROUP: u64 = 100;
 const COMMIT_SPACE: u64 = 1 << 24;
 /// The number of entries in a queue.
 const QUEUE_DEPTH: u64 = 1_000;
-/// The maximum number of readings prepared for the row in which one thread has several commits in
+/// The maximum number of entities prepared for the benchmark of one thread with several commits in
 /// flight.
 const TICKETS_MAX: u64 = 300_000;
 
