@@ -50,6 +50,14 @@ impl Writer {
             Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
                 Self::connect(path, error, durability)
             }
+            // The lock file cannot be opened for writing, for example on a read-only mount. Another
+            // process may have the database open where it can be written.
+            Err(Failure::Open(error)) if error.kind() == ErrorKind::Io => {
+                match Client::connect(path) {
+                    Ok(Some(client)) => Ok(Self::there(client, durability)),
+                    _ => Err(Failure::Open(error)),
+                }
+            }
             opened => opened.map(Self::Here),
         }
     }
@@ -59,7 +67,11 @@ impl Writer {
     pub(super) fn connect(path: &Path, locked: Error, durability: Durability) -> Outcome<Self> {
         let client = Client::connect(path).map_err(Failure::Open)?;
         let client = client.ok_or(Failure::Open(locked))?;
-        Ok(Self::There(RefCell::new(Remote { client, durability, paths: Vec::new() })))
+        Ok(Self::there(client, durability))
+    }
+
+    fn there(client: Client, durability: Durability) -> Self {
+        Self::There(RefCell::new(Remote { client, durability, paths: Vec::new() }))
     }
 
     /// Returns a path as text for requests. For another process the path is made absolute, because
