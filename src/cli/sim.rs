@@ -68,9 +68,9 @@ pub(super) struct Sim {
     /// Explore this many seeds
     #[arg(long)]
     seeds: Option<u64>,
-    /// The first seed to explore
-    #[arg(long, default_value_t = 0)]
-    first: u64,
+    /// The first seed to explore [default: 0, or for some mutants a seed that detects them]
+    #[arg(long)]
+    first: Option<u64>,
     /// Explore for this long
     #[arg(long)]
     minutes: Option<f64>,
@@ -127,7 +127,9 @@ impl Sim {
         match (&self.script, self.seed, mutant) {
             (Some(path), ..) => self.replay(&read_script(path)?, name),
             (None, Some(seed), _) => self.replay(&program(seed), name),
-            (None, None, Some(mutant)) if mutant.is_of_device => self.explore_lives(mutant.name),
+            (None, None, Some(Mutant { name, first_life: Some(first), .. })) => {
+                self.explore_lives(name, *first)
+            }
             (None, None, _) => self.explore(name),
         }
     }
@@ -160,9 +162,9 @@ impl Sim {
     fn hunt(&self) -> Outcome {
         let mut missed = 0;
         list_mutants(|mutant| {
-            let found = match mutant.is_of_device {
-                true => self.hunt_by_lives(mutant.name),
-                false => self.hunt_by_programs(mutant.name),
+            let found = match mutant.first_life {
+                Some(first) => self.hunt_by_lives(mutant.name, first),
+                None => self.hunt_by_programs(mutant.name),
             };
             missed += usize::from(found.is_err());
             found.unwrap_or_else(|missed| missed)
@@ -177,7 +179,9 @@ impl Sim {
     fn hunt_by_programs(&self, mutant: &'static str) -> Result<String, String> {
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let explored = quietly(|| {
-            explore(self.first, count, self.jobs(), Some(mutant), |found| found.failures.is_empty())
+            explore(self.first.unwrap_or(0), count, self.jobs(), Some(mutant), |found| {
+                found.failures.is_empty()
+            })
         });
         match explored.failures.first() {
             Some((seed, failure)) => {
@@ -189,10 +193,11 @@ impl Sim {
 
     /// Describes the first seed whose device simulation detects `mutant`. Returns an error text if
     /// none of the seeds does.
-    fn hunt_by_lives(&self, mutant: &'static str) -> Result<String, String> {
+    fn hunt_by_lives(&self, mutant: &'static str, first: u64) -> Result<String, String> {
         let _active = activate(mutant);
         let life = |seed| Life::new(seed, HUNT_LIFE).run().failure.map(|failure| (seed, failure));
-        let lives = self.first..self.first + HUNT_LIVES;
+        let first = self.first.unwrap_or(first);
+        let lives = first..first + HUNT_LIVES;
         match quietly(|| lives.into_iter().find_map(life)) {
             Some((seed, failure)) => Ok(format!("life {seed:>4}, {failure}")),
             None => Err(format!("NOT FOUND by {HUNT_LIVES} lives of devices")),
@@ -201,8 +206,8 @@ impl Sim {
 
     /// Simulates devices from successive seeds until one simulation detects `mutant`. If a
     /// simulation detects it, the command fails, as for a real bug.
-    fn explore_lives(&self, mutant: &'static str) -> Outcome {
-        let found = self.hunt_by_lives(mutant);
+    fn explore_lives(&self, mutant: &'static str, first: u64) -> Outcome {
+        let found = self.hunt_by_lives(mutant, first);
         conclude(found.is_err(), |output| {
             writeln!(output, "{}", found.unwrap_or_else(|missed| missed))
         })
@@ -250,9 +255,10 @@ impl Sim {
             Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX)
         });
         let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
+        let first = self.first.unwrap_or(0);
         let bar = Progress::line("{msg}");
         let explored = quietly(|| {
-            explore(self.first, count, self.jobs(), mutant, |explored| {
+            explore(first, count, self.jobs(), mutant, |explored| {
                 show(&bar, explored, clock.monotonic());
                 explored.failures.len() < self.failures.max(1)
                     && time.is_none_or(|time| clock.monotonic() < time)
@@ -265,7 +271,7 @@ impl Sim {
         let _active: Option<ActiveMutant> = mutant.map(activate);
         conclude(explored.failures.is_empty(), |output| {
             write!(output, "{}", explored.counts)?;
-            writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)?;
+            writeln!(output, "{seeds} seeds from {first} on, {rate} a second")?;
             explored.failures.iter().try_for_each(|(seed, failure)| {
                 writeln!(output, "\n{}", program(*seed).shrunk(failure))
             })

@@ -16,22 +16,23 @@ pub struct Mutant {
     pub needs: &'static str,
     /// The bug's row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
-    /// Whether the bug can be detected only by the device simulation ([`device`](super::device)),
-    /// and not by programs generated from a seed ([`explore`](super::explore)).
-    pub is_of_device: bool,
+    /// The seed of the [device simulation](super::device) with which a search for the bug begins,
+    /// because few seeds detect it. `None` if programs generated from a seed
+    /// ([`explore`](super::explore)) detect the bug; the device simulation is not needed then.
+    pub first_life: Option<u64>,
 }
 
 impl Mutant {
     /// Returns the same bug, marked as one that only the [device simulation](super::device)
-    /// detects.
+    /// detects, with the seed `first_life` or a later one.
     #[must_use]
-    pub const fn of_device(self) -> Self {
-        Self { is_of_device: true, ..self }
+    pub const fn of_device(self, first_life: u64) -> Self {
+        Self { first_life: Some(first_life), ..self }
     }
 }
 
 const fn entry(name: &'static str, trap: u8, needs: &'static str, what: &'static str) -> Mutant {
-    Mutant { name, what, needs, trap: Some(trap), is_of_device: false }
+    Mutant { name, what, needs, trap: Some(trap), first_life: None }
 }
 
 /// Every mutant that a simulation can detect, grouped by subject.
@@ -109,12 +110,12 @@ pub const MUTANTS: &[Mutant] = &[
         "clocks that begin in 1970, power cuts",
         "any clock may add the time that passed without power",
     )
-    .of_device(),
+    .of_device(18),
     entry(
         "forget-doubts",
         56,
         "clocks that begin in 1970, power cuts",
         "rows written before the clock was set age by their number alone",
     )
-    .of_device(),
+    .of_device(4),
 ];
