@@ -69,7 +69,14 @@ impl Client {
     }
 
     fn next_line(&mut self) -> Result<String> {
-        let failed = |error| Error::io("read a response of the other process", error);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let seconds = GREETING_TIME.as_secs();
+                let problem = format!("the other process does not answer within {seconds} s");
+                Error::new(ErrorKind::Timeout, problem)
+            }
+            _ => Error::io("read a response of the other process", error),
+        };
         let line = self.responses.next().map_err(failed)?;
         let ended = "the other process has ended, or has closed the database";
         let line =

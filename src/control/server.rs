@@ -14,6 +14,7 @@ use std::net;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ struct Shared {
 
 struct Connection {
     stream: Arc<UnixStream>,
+    /// Whether it waits for a request after its first one. It may be closed then.
+    is_idle: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -125,20 +128,22 @@ fn accept(listener: &UnixListener, db: &Arc<WeakDb>, greeting: &Arc<[u8]>, share
         let Ok((stream, _)) = accepted else { continue };
         let mut connections = shared.connections.lock();
         connections.retain(|connection| !connection.thread.is_finished());
-        if let Err(error) = admit(&stream, connections.len()) {
+        if let Err(error) = admit(&stream, &mut connections) {
             drop(write(&stream, &Response::error(&error).into_line()));
             continue;
         }
         let stream = Arc::new(stream);
         let (db, greeting) = (Arc::clone(db), Arc::clone(greeting));
-        let (served, shared) = (Arc::clone(&stream), Arc::clone(shared));
+        let is_idle = Arc::new(AtomicBool::new(false));
+        let (served, shared, idle) =
+            (Arc::clone(&stream), Arc::clone(shared), Arc::clone(&is_idle));
         let serve = move || {
             let connection = Open(served);
-            drop(serve(&connection.0, &db, &greeting, &shared));
+            drop(serve(&connection.0, &db, &greeting, (&shared, &idle)));
         };
         // If no thread can be started, this drops the stream, which closes the connection.
         if let Ok(thread) = named().spawn(serve) {
-            connections.push(Connection { stream, thread });
+            connections.push(Connection { stream, is_idle, thread });
         }
     }
 }
@@ -154,8 +159,8 @@ impl Drop for Open {
 }
 
 /// Returns an error if the connection is to be refused: its user is neither this process's user nor
-/// root, or there are [`CONNECTIONS_MAX`] others.
-fn admit(stream: &UnixStream, connections: usize) -> Result<()> {
+/// root, or there are [`CONNECTIONS_MAX`] others, none of them idle.
+fn admit(stream: &UnixStream, connections: &mut Vec<Connection>) -> Result<()> {
     let peer =
         socket_peercred(stream).map_err(|error| Error::io("identify the client", error.into()));
     let peer = peer?.uid;
@@ -163,18 +168,40 @@ fn admit(stream: &UnixStream, connections: usize) -> Result<()> {
         let problem = "the control socket accepts only root and the user of its process";
         return Err(Error::new(ErrorKind::InvalidInput, problem));
     }
-    if connections >= CONNECTIONS_MAX {
+    if connections.len() >= CONNECTIONS_MAX && !close_idle(connections) {
         let problem = "the control socket has no free connection; wait until a command ends";
         return Err(Error::refused_with(Code::ServerBusy, problem));
     }
     Ok(())
 }
 
-/// Executes the requests of a connection until the client closes it or the server ends.
-fn serve(stream: &UnixStream, db: &WeakDb, greeting: &[u8], shared: &Shared) -> io::Result<()> {
+/// Closes the oldest idle connection, such as that of a command that waits for its input or for its
+/// user. Returns false if none is idle.
+fn close_idle(connections: &mut Vec<Connection>) -> bool {
+    let take = |connection: &Connection| connection.is_idle.swap(false, Ordering::AcqRel);
+    let Some(at) = connections.iter().position(take) else { return false };
+    let connection = connections.remove(at);
+    drop(connection.stream.shutdown(net::Shutdown::Both));
+    drop(connection.thread.join());
+    true
+}
+
+/// Executes the requests of a connection until the client closes it or the server ends. Sets
+/// `is_idle` while it waits for a further request; if the acceptor clears it, no request follows.
+fn serve(
+    stream: &UnixStream,
+    db: &WeakDb,
+    greeting: &[u8],
+    (shared, is_idle): (&Shared, &AtomicBool),
+) -> io::Result<()> {
     write(stream, greeting)?;
     let mut lines = Lines::new(stream, LINE_BYTES_MAX);
+    let mut is_first = true;
     while let Some(line) = lines.next()? {
+        if !is_idle.swap(false, Ordering::AcqRel) && !is_first {
+            return Ok(());
+        }
+        is_first = false;
         let Some(db) = db.upgrade() else { return Ok(()) };
         let response = respond(&db, line.bytes, &mut |done, of| {
             if *shared.is_ending.lock() || is_closed(stream) {
@@ -186,6 +213,7 @@ fn serve(stream: &UnixStream, db: &WeakDb, greeting: &[u8], shared: &Shared) -> 
         // response, so that the client can then open the database.
         drop(db);
         write(stream, &response)?;
+        is_idle.store(true, Ordering::Release);
     }
     Ok(())
 }

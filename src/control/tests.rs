@@ -126,13 +126,37 @@ fn a_client_refuses_the_socket_of_another_database() {
 }
 
 #[test]
-fn a_connection_beyond_the_maximum_is_refused() {
+fn a_connection_beyond_the_maximum_is_refused_unless_another_one_is_idle() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    let _clients: Vec<Client> = (0..8).map(|_| connect(dir.path())).collect();
+    let mut clients: Vec<Client> = (0..8).map(|_| connect(dir.path())).collect();
     let error = Client::connect(dir.path()).map(drop).unwrap_err();
     assert_eq!(error.code(), "ServerBusy");
+    // The third client waits after its first request, for example for its user.
+    ask(&mut clients[2], CREATE).unwrap();
+    let mut ninth = loop {
+        // The server marks the connection as idle just after its response.
+        match Client::connect(dir.path()) {
+            Ok(client) => break client.unwrap(),
+            Err(error) => assert_eq!(error.code(), "ServerBusy"),
+        }
+    };
+    ask(&mut ninth, INSERT).unwrap();
+    assert_eq!(ask(&mut clients[2], INSERT).map(drop).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(ask(&mut clients[3], INSERT).map(drop).unwrap_err().code(), "EntityAlreadyExists");
     db.close().unwrap();
+}
+
+#[test]
+fn requests_are_executed_while_only_a_table_keeps_the_database_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = open(dir.path()).create_table("parts").unwrap();
+    ask(&mut connect(dir.path()), INSERT).unwrap();
+    assert!(parts.get("p", "r").unwrap().is_some());
+    let table = r#"{"op":"create_table","table":"others"}"#;
+    ask(&mut connect(dir.path()), table).unwrap();
+    drop(parts);
+    assert_eq!(open(dir.path()).tables().unwrap(), ["others", "parts"]);
 }
 
 #[test]

@@ -153,11 +153,16 @@ impl Db {
         })
     }
 
-    /// Like [`backup_with`](Self::backup_with); an error of `progress` ends the backup.
-    pub(crate) fn backup_while(&self, dir: &Path, progress: OnProgress<'_>) -> Result<Generation> {
+    /// Opens the directory of backups `dir`, which is created if it is missing.
+    pub(crate) fn backup_store(&self, dir: &Path) -> Result<Store> {
         let env = self.engine.env();
         require_outside(dir, &env.dir)?;
-        let store = Store::create(Arc::clone(&env.fs), dir)?;
+        Store::create(Arc::clone(&env.fs), dir)
+    }
+
+    /// Like [`backup_with`](Self::backup_with); an error of `progress` ends the backup.
+    pub(crate) fn backup_while(&self, dir: &Path, progress: OnProgress<'_>) -> Result<Generation> {
+        let (store, env) = (self.backup_store(dir)?, self.engine.env());
         let _lock = store.lock()?;
         store.remove_temporaries()?;
         let image = image(&self.engine)?;

@@ -32,7 +32,12 @@ pub(crate) struct WeakDb {
 impl WeakDb {
     /// Returns the database, or `None` if its last handle was dropped, which closes it.
     pub(crate) fn upgrade(&self) -> Option<Db> {
-        Some(Db { engine: self.engine.upgrade()?, catalog: self.catalog.upgrade()? })
+        let engine = self.engine.upgrade()?;
+        match self.catalog.upgrade() {
+            Some(catalog) => Some(Db { engine, catalog }),
+            // Only handles of tables are left.
+            None => Db::of_engine(engine).ok(),
+        }
     }
 }
 

@@ -255,6 +255,10 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
 }
 
+/// The maximum number of entities in a load. It bounds the memory of the request and the length of
+/// the response, which may describe an error of each entity.
+const LOAD_MAX: usize = 65_536;
+
 /// The modes of a load, with their names in requests.
 const LOAD_MODES: [(LoadMode, &str); 3] = [
     (LoadMode::Insert, "insert"),
@@ -272,8 +276,11 @@ fn read_load(fields: &mut Fields<'_>) -> Result<Request> {
     let problem = || invalid(format!("'{mode}' is not a mode: insert, upsert or upsert_merge"));
     let (mode, _) = LOAD_MODES.into_iter().find(|(_, name)| *name == mode).ok_or_else(problem)?;
     let entities = fields.take("entities").ok_or_else(|| invalid("'entities' is missing"))?;
-    let entities = json::read_array(entities.get(), usize::MAX)?.into_iter();
-    let entities = entities.map(|entity| odata::read_entity(entity.get())).collect();
+    let entities = json::read_array(entities.get(), LOAD_MAX + 1)?;
+    if entities.len() > LOAD_MAX {
+        return Err(invalid(format!("'entities' has more than {LOAD_MAX} entities")));
+    }
+    let entities = entities.into_iter().map(|entity| odata::read_entity(entity.get())).collect();
     Ok(Request::Load { table, mode, entities })
 }
 
@@ -286,10 +293,15 @@ fn read_write(op: &RawValue) -> Result<Operation> {
     Ok(write)
 }
 
-/// The members of a request with their values, which are parsed on demand. A null counts as absent.
+/// The members of a request with their values, which are parsed on demand. A null counts as absent,
+/// except for the bounds of a range.
 struct Fields<'a> {
     members: Members<'a>,
+    has_null_bound: bool,
 }
+
+/// The members that bound a range. An absent one means no bound.
+const BOUNDS: [&str; 5] = ["partition", "from", "to", "from_partition", "to_partition"];
 
 /// The maximum number of members of a request. No operation has this many members.
 const MEMBERS_MAX: usize = 16;
@@ -305,8 +317,11 @@ impl<'a> Fields<'a> {
         if members.len() > MEMBERS_MAX {
             return Err(invalid("too many members"));
         }
-        members.retain(|(_, value)| value.get() != "null");
-        Ok(Fields { members })
+        let is_null = |value: &RawValue| value.get() == "null";
+        let has_null_bound =
+            members.iter().any(|(name, value)| BOUNDS.contains(&&**name) && is_null(value));
+        members.retain(|(_, value)| !is_null(value));
+        Ok(Fields { members, has_null_bound })
     }
 
     fn take(&mut self, name: &str) -> Option<&'a RawValue> {
@@ -392,6 +407,10 @@ impl<'a> Fields<'a> {
 
     /// Reads the members that describe a key range. Without them, the range is the whole table.
     fn range(&mut self) -> Result<KeyRange> {
+        // A program whose variable for a bound is unset must not delete the whole table.
+        if self.has_null_bound {
+            return Err(invalid("a bound of the range is null: leave it out for no bound"));
+        }
         let (partition, from, to) =
             (self.string("partition")?, self.string("from")?, self.string("to")?);
         let (low, high) = (self.string("from_partition")?, self.string("to_partition")?);

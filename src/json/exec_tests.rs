@@ -62,6 +62,13 @@ fn requests_with_ranges_are_parsed_and_invalid_ones_are_refused() {
     refused(r#"{"op":"gate","table":"T","mode":"open"}"#, "InvalidInput", "'open' is not a mode");
     refused(r#"{"op":"compact","partition":"p"}"#, "InvalidInput", "'partition' means nothing");
     refused(r#"{"op":"load","table":"T","mode":"x"}"#, "InvalidInput", "'x' is not a mode");
+    for bound in ["partition", "from_partition", "to"] {
+        let request = format!(r#"{{"op":"delete_range","table":"T","{bound}":null}}"#);
+        refused(&request, "InvalidInput", "is null");
+    }
+    let entities = vec!["0"; 65_537].join(",");
+    let load = format!(r#"{{"op":"load","table":"T","mode":"insert","entities":[{entities}]}}"#);
+    refused(&load, "InvalidInput", "more than 65536");
     let load = r#"{"op":"load","table":"T","mode":"upsert","entities":[
         {"PartitionKey":"p","RowKey":"r"},{"RowKey":"r"}]}"#;
     let Ok(Request::Load { mode, entities, .. }) = read_request(load.as_bytes()) else { panic!() };

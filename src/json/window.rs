@@ -8,6 +8,8 @@ use std::io::{self, Read};
 
 /// Bytes requested by one read.
 const READ_BYTES: usize = 256 << 10;
+/// The maximum size of the buffer that is kept after a long line.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// The part of a stream that has been read and not yet consumed.
 pub(crate) struct Window<R> {
@@ -70,6 +72,11 @@ impl<R: Read> Window<R> {
             self.buffer.copy_within(self.start..self.filled, 0);
             self.filled -= self.start;
             self.start = 0;
+            // Frees the memory of a long line that was consumed.
+            if self.buffer.len() > KEPT_BYTES && self.filled < READ_BYTES {
+                self.buffer.truncate(KEPT_BYTES);
+                self.buffer.shrink_to_fit();
+            }
             if self.buffer.len() - self.filled < READ_BYTES / 2 {
                 self.buffer.resize((self.buffer.len() * 2).max(READ_BYTES), 0);
             }

@@ -151,14 +151,16 @@ impl Engine {
     /// log, unless the machine stops before.
     pub(crate) fn close(&self) -> Result<()> {
         self.maintenance.executor.stop();
+        // No background thread flushes any more, so writers that wait for a flush must flush.
+        self.writer().backlog.wake();
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         #[cfg(feature = "cli")]
         {
             // Dropping the companion ends its requests with an error and waits for its threads. The
-            // lock is released before, so that these threads can take it.
+            // mutex is unlocked before, so that these threads can lock it.
             let companion = self.companion.lock().take();
             drop(companion);
         }
-        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         let result = self.maintenance.close();
         drop(lock);
         result

@@ -100,13 +100,14 @@ impl Requests<'_> {
             request.text("mode", load_mode(self.mode));
             request.raw("entities", format_args!("[{}]", self.entities));
         })?;
-        self.loaded += answer.number("loaded").unwrap_or_default();
+        let loaded = answer.number("loaded").unwrap_or_default();
+        self.loaded += loaded;
         for Rejected { line, error } in answer.rejected()? {
             let line = usize::try_from(line).ok().and_then(|index| self.lines.get(index));
             let line = line.copied().unwrap_or_default();
             self.rejected.push(Rejected { line, error });
         }
-        if self.ack {
+        if self.ack && loaded > 0 {
             acknowledge(last);
         }
         self.lines.clear();

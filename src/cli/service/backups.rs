@@ -32,6 +32,9 @@ pub(super) struct BackupArgs {
     keep: Option<usize>,
 }
 
+/// The time after which a failed backup is tried again, unless the next one is due earlier.
+const RETRY_TIME: Duration = Duration::from_secs(600);
+
 /// A database, the directory of its backups, and the monotonic time at which the next one is due.
 struct Job {
     db: Db,
@@ -63,17 +66,19 @@ impl BackupArgs {
         if databases.is_empty() {
             return serve(&|| ());
         }
+        // A wrong directory ends the server before it serves, not only each backup.
+        databases.iter().try_for_each(|(dir, db)| db.backup_store(dir).map(drop))?;
         let stop = Stop { is_stopping: Mutex::new(false), stops: Condvar::new() };
         let end = || {
             *stop.is_stopping.lock() = true;
             stop.stops.notify_all();
         };
         std::thread::scope(|scope| {
+            // Also ends the thread after a panic, because the scope waits for it.
+            let _end = OnDrop(&end);
             let thread = std::thread::Builder::new().name("rowstone-backup".to_owned());
             let spawned = thread.spawn_scoped(scope, || self.run(databases, log, &stop));
-            let served = spawned.map_err(|error| start_failed(&error)).and_then(|_| serve(&end));
-            end();
-            served
+            spawned.map_err(|error| start_failed(&error)).and_then(|_| serve(&end))
         })
     }
 
@@ -90,8 +95,12 @@ impl BackupArgs {
                 if *stop.is_stopping.lock() {
                     return;
                 }
+                let pause = match made {
+                    Ok(_) => self.backup_every,
+                    Err(_) => self.backup_every.min(RETRY_TIME),
+                };
                 log.line(&line(&job.dir, made));
-                job.due = clock.monotonic() + self.backup_every;
+                job.due = clock.monotonic() + pause;
             }
             let next = jobs.iter().map(|job| job.due).min().unwrap_or_default();
             let mut is_stopping = stop.is_stopping.lock();
@@ -126,6 +135,14 @@ impl BackupArgs {
             Backup::open(&job.dir)?.prune(keep)?;
         }
         Ok(made)
+    }
+}
+
+struct OnDrop<'f>(&'f dyn Fn());
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

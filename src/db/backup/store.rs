@@ -28,7 +28,7 @@ const TEMPORARY: &str = ".tmp";
 
 /// A directory of backups of one database.
 #[derive(Clone, Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     fs: Arc<dyn Fs>,
     pub(super) dir: PathBuf,
 }

@@ -45,7 +45,15 @@ pub(crate) fn connect(dir: &Path, name: &str, owned: &str) -> io::Result<Option<
     }
     match retry(|| UnixStream::connect(below(dir, name.as_ref()))) {
         Ok(stream) => Ok(Some(stream)),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        // Nothing listens, or the owner has just removed the socket.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -107,6 +107,12 @@ impl Backlog {
         self.attempted.notify_all();
     }
 
+    /// Wakes the writers that wait for a flush, so that they check again whether they must wait.
+    pub(in crate::lsm) fn wake(&self) {
+        self.state.lock().attempts += 1;
+        self.attempted.notify_all();
+    }
+
     /// Returns the error of the last flush, if it failed.
     pub(in crate::lsm) fn flush_error(&self) -> Option<Error> {
         self.state.lock().flush_error.clone()

@@ -21,3 +21,12 @@ fn the_server_makes_scheduled_backups_and_executes_commands() {
     run("restore kept again");
     assert!(run("scan again people").contains("1 entity"));
 }
+
+#[test]
+fn the_server_does_not_start_with_a_directory_that_cannot_have_its_backups() {
+    let place = Place::new();
+    let output =
+        place.command("serve db --listen 127.0.0.1:0 --backup-to db/kept").output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && errors.contains("kept"), "{errors}");
+}
