@@ -5,7 +5,7 @@
 // that is never met ends with the time limit of `run`.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -68,6 +68,8 @@ class Browser {
         const { level, source, text, url } = message.params.entry;
         // Responses with an error status are logged as well, but the page displays them.
         if (level === "error" && source !== "network") this.problems.push(`${text} ${url ?? ""}`);
+      } else if (message.method === "Browser.downloadProgress") {
+        if (message.params.state === "completed") this.downloaded();
       } else if (message.method === "Network.requestWillBeSent") {
         this.requested.push(message.params.request.url);
       }
@@ -119,12 +121,78 @@ class Browser {
   isHidden(id) { return this.run(`document.getElementById("${id}").getClientRects().length === 0`); }
   click(id) { return this.run(`document.getElementById("${id}").click()`); }
   fill(id, text) { return this.run(`document.getElementById("${id}").value = ${JSON.stringify(text)}`); }
-  rows() { return this.run(`[...document.querySelectorAll("#grid tbody tr")].map(row => [...row.cells].map(cell => cell.textContent))`); }
+  rows() { return this.run(`[...document.querySelectorAll("#grid .entity")].map(row => [...row.querySelectorAll("td:not(.actions)")].map(cell => cell.textContent))`); }
   names() { return this.run(`[...document.querySelectorAll("#grid th")].map(cell => cell.textContent)`); }
+
+  /** The cells of one column. */
+  async column(name) {
+    const index = (await this.names()).indexOf(name);
+    return (await this.rows()).map(row => row[index]);
+  }
+
+  /** Runs `work`, which makes the page ask for entities, and waits for them. */
+  async asking(work) {
+    await this.run(`document.getElementById("count").textContent = "asked"`);
+    await work();
+    await this.answered();
+  }
+
+  /** Clicks the button with this text or label, inside `scope`. */
+  press(scope, text) {
+    return this.run(`[...document.querySelectorAll(${JSON.stringify(`${scope} button`)})]`
+      + `.find(button => [button.textContent, button.ariaLabel].includes(${JSON.stringify(text)})).click()`);
+  }
+
+  /** Enters a property in the open form. A name without a line gets a new one. */
+  async enter(name, type, text) {
+    await this.run(`(() => {
+      const form = document.querySelector(".entity-form"), name = ${JSON.stringify(name)};
+      const line = () => [...form.querySelectorAll(".field")].find(line => line.querySelector("b")?.textContent === name);
+      let field = line();
+      if (!field) {
+        [...form.querySelectorAll("button")].find(button => button.textContent === "Add a property").click();
+        field = [...form.querySelectorAll(".field")].at(-1);
+        field.querySelector("input").value = name;
+      }
+      const types = field.querySelector("select");
+      if (types.value !== ${JSON.stringify(type)}) {
+        types.value = ${JSON.stringify(type)};
+        types.dispatchEvent(new Event("change"));
+      }
+      field.querySelector(".value").value = ${JSON.stringify(text)};
+    })()`);
+  }
+
+  /** Presses a key of the keyboard, at the element with the focus. */
+  async key(key, text) {
+    const code = { Tab: 9, Enter: 13, Escape: 27 }[key];
+    await this.call("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, windowsVirtualKeyCode: code, text });
+    await this.call("Input.dispatchKeyEvent", { type: "keyUp", key, code: key, windowsVirtualKeyCode: code });
+  }
+
+  /** Presses Tab until the element with this text or label has the focus. */
+  async tabTo(label) {
+    for (let i = 0; i < 100; i += 1) {
+      await this.key("Tab");
+      const [text, named] = await this.run(`[document.activeElement.textContent, document.activeElement.ariaLabel]`);
+      if (text === label || named === label) return;
+    }
+    assert.fail(`Tab does not lead to ${label}`);
+  }
+
+  submit(selector) { return this.run(`document.querySelector(${JSON.stringify(selector)}).requestSubmit()`); }
+
+  /** Clicks a button that downloads a file, and returns the file's text. */
+  async download(id, name) {
+    await this.call("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: place, eventsEnabled: true });
+    const downloaded = new Promise(done => { this.downloaded = done; });
+    await this.click(id);
+    await downloaded;
+    return readFileSync(join(place, name), "utf8");
+  }
 
   async connect(origin) {
     await this.open(`${origin}/`);
-    await this.click("connect");
     await this.until(`document.getElementById("status").textContent.startsWith("Connected")`);
   }
 
@@ -146,13 +214,23 @@ class Browser {
 
 const browser = new Browser();
 const TYPES = {
-  "Big@odata.type": "Edm.Int64", "Big": "9007199254740993", "Whole@odata.type": "Edm.Double", "Whole": 5.0, "Part": 1.5,
-  "Small": 42, "Flag": true, "When@odata.type": "Edm.DateTime", "When": "2024-01-31T00:00:00Z",
-  "Id@odata.type": "Edm.Guid", "Id": "0f8fad5b-d9cb-469f-a165-70867728950e", "Bytes@odata.type": "Edm.Binary", "Bytes": "AQID",
-  "Html": "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>",
+  Big: ["Int64", "9007199254740993"], Whole: ["Double", "5.0"], Part: ["Double", "1.5"], Small: ["Int32", "42"],
+  Flag: ["Boolean", "true"], When: ["DateTime", "2024-01-31"], Id: ["Guid", "0f8fad5b-d9cb-469f-a165-70867728950e"],
+  Bytes: ["Binary", "AQID"], Lines: ["String", "one\ntwo"],
+  Html: ["String", "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"],
 };
 
-const tests = {
+/** Replaces the entity p / r of the table `edits`, by another way than the page's forms. */
+const edits = properties => browser.run(`send("POST", "/Tables", {}, JSON.stringify({ TableName: "edits" })).catch(() => {})
+  .then(() => send("PUT", "/edits(PartitionKey='p',RowKey='r')", {},
+    entityJson(new Map(Object.entries(${JSON.stringify(properties)})))))
+  .then(() => listTables())`);
+/** The text of a property of p / r in the table `edits`. */
+const stored = name => browser.run(`send("GET", "/edits(PartitionKey='p',RowKey='r')")
+  .then(answer => readEntity(withDoubles(answer.text)).properties.get("${name}").text)`);
+
+/** These tests run first, on a server with --allow-edit. */
+const editing = {
   async "with --allow-edit tables and entities can be created"(origin) {
     await browser.connect(origin);
     assert.match(await browser.text("status"), /^Connected to devstoreaccount1\.$/);
@@ -161,22 +239,132 @@ const tests = {
     await browser.run(`document.querySelector("#create button").click()`);
     await browser.until(`[...document.querySelectorAll("#tables button")].some(button => button.textContent === "people")`);
     await browser.table("people");
-    await browser.fill("entity", JSON.stringify({ PartitionKey: "types", RowKey: "it's 100% + é & =", ...TYPES }).replace('"Whole":5', '"Whole":5.0'));
-    await browser.click("upsert");
-    await browser.until(`document.querySelectorAll("#grid tbody tr").length === 1`);
-    await browser.fill("entity", "{");
-    await browser.click("upsert");
-    await browser.until(`document.getElementById("edit-error").textContent !== ""`);
+    await browser.click("add");
+    await browser.enter("PartitionKey", "String", "types");
+    await browser.enter("RowKey", "String", "it's 100% + é & =");
+    for (const [name, [type, text]] of Object.entries(TYPES)) await browser.enter(name, type, text);
+    await browser.asking(() => browser.submit(".entity-form"));
+    assert.equal((await browser.rows()).length, 1);
+    assert.equal(await browser.text("new-entity"), "");
     await browser.run(`(async () => { for (let i = 0; i < 250; i += 1)
       await send("POST", "/people", {}, JSON.stringify({ PartitionKey: "page", RowKey: String(i).padStart(3, "0"), N: i })); })()`);
   },
 
+  async "entities are edited in place, with all their types"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "5.0" }, Lines: { type: "String", text: "one\r\ntwo" }, Old: { type: "Int32", text: "1" } });
+    await browser.table("edits");
+    await browser.press("#grid", "Edit p / r");
+    assert.equal(await browser.run(`document.activeElement.ariaLabel`), "Value of Lines");
+    await browser.enter("Price", "Double", "many");
+    await browser.submit(".entity-form");
+    await browser.until(`document.querySelector(".entity-form [role=alert]").textContent !== ""`);
+    assert.match(await browser.run(`document.querySelector(".entity-form [role=alert]").textContent`), /^Price: A Double is/);
+    assert.equal(await browser.run(`document.activeElement.ariaLabel`), "Value of Price");
+    await browser.enter("Price", "Double", "7");
+    await browser.enter("Count", "Int64", "9007199254740993");
+    await browser.press(".entity-form", "Remove Old");
+    await browser.asking(() => browser.submit(".entity-form"));
+    assert.deepEqual(await browser.column("Price"), ["7.0 Double"]);
+    assert.deepEqual(await browser.column("Count"), ["9007199254740993 Int64"]);
+    assert.deepEqual(await browser.column("Lines"), ["one\r\ntwo String"]);
+    assert.deepEqual(await browser.column("Old"), [""]);
+  },
+
+  async "an edit of an entity that changed meanwhile shows the conflict"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "1.5" } });
+    await browser.table("edits");
+    await browser.press("#grid", "Edit p / r");
+    await edits({ Price: { type: "Double", text: "2.5" } });
+    await browser.enter("Price", "Double", "3.5");
+    await browser.submit(".entity-form");
+    await browser.until(`document.querySelector(".conflict table")`);
+    assert.deepEqual(await browser.run(`[...document.querySelectorAll(".conflict tbody td")].map(cell => cell.textContent)`),
+      ["Price", "1.5 Double", "3.5 Double", "2.5 Double"]);
+    assert.equal(await stored("Price"), "2.5");
+    await browser.asking(() => browser.press(".conflict", "Write mine over it"));
+    assert.equal(await stored("Price"), "3.5");
+    await browser.press("#grid", "Edit p / r");
+    await browser.run(`send("DELETE", "/edits(PartitionKey='p',RowKey='r')", {}, null, { "If-Match": "*" })`);
+    await browser.submit(".entity-form");
+    await browser.until(`document.querySelector(".conflict")?.textContent.includes("deleted this entity")`);
+    await browser.asking(() => browser.press(".conflict", "Insert mine again"));
+    assert.equal(await stored("Price"), "3.5");
+  },
+
+  async "a delete is confirmed, and shows conflicts"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "1.5" } });
+    await browser.table("edits");
+    await edits({ Price: { type: "Double", text: "2.5" } });
+    await browser.press("#grid", "Delete p / r");
+    await browser.press(".delete-form", "Delete");
+    await browser.until(`document.querySelector(".conflict table")`);
+    assert.equal(await stored("Price"), "2.5");
+    await browser.asking(() => browser.press(".conflict", "Show what is stored"));
+    assert.deepEqual(await browser.column("Price"), ["2.5 Double"]);
+    await browser.press("#grid", "Delete p / r");
+    await browser.asking(() => browser.press(".delete-form", "Delete"));
+    assert.deepEqual(await browser.rows(), []);
+    await browser.until(`document.getElementById("status").textContent === "Deleted p / r."`);
+  },
+
+  async "an entity that exists is not overwritten by an insert"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "1.5" } });
+    await browser.table("edits");
+    await browser.click("add");
+    await browser.enter("PartitionKey", "String", "p");
+    await browser.enter("RowKey", "String", "r");
+    await browser.submit(".entity-form");
+    await browser.until(`document.querySelector(".entity-form [role=alert]").textContent.includes("already exists")`);
+    await browser.run(`document.querySelector(".entity-form").dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }))`);
+    assert.equal(await browser.text("new-entity"), "");
+    assert.equal(await browser.run(`document.activeElement.id`), "add");
+    assert.equal(await stored("Price"), "1.5");
+  },
+
+  async "the keyboard alone opens a table, sorts and edits"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "1.5" } });
+    await browser.tabTo("edits");
+    await browser.key("Enter", "\r");
+    await browser.until(`document.getElementById("title").textContent === "edits" && document.querySelector("#grid .entity")`);
+    await browser.tabTo("RowKey");
+    await browser.key("Enter", "\r");
+    assert.equal(await browser.run(`document.querySelector("#grid th[aria-sort]").textContent`), "RowKey");
+    await browser.tabTo("Edit p / r");
+    await browser.key("Enter", "\r");
+    await browser.until(`document.activeElement.ariaLabel === "Value of Price"`);
+    await browser.key("Escape");
+    assert.equal(await browser.run(`document.querySelector(".entity-form")`), null);
+    assert.equal(await browser.run(`document.activeElement.ariaLabel`), "Edit p / r");
+    await browser.key("Enter", "\r");
+    await browser.run(`document.activeElement.value = "2.5"`);
+    await browser.asking(() => browser.key("Enter", "\r"));
+    assert.equal(await stored("Price"), "2.5");
+    await browser.until(`document.activeElement.ariaLabel === "Edit p / r"`);
+  },
+
+  async "errors of a new table are shown at its form"(origin) {
+    await browser.connect(origin);
+    await browser.fill("new-table", "no spaces");
+    await browser.submit("#create");
+    await browser.until(`!document.getElementById("create-error").hidden`);
+    assert.equal(await browser.run(`document.getElementById("status").className`), "soft");
+  },
+};
+
+/** These tests run on a server without --allow-edit, with the data of the first of `editing`. */
+const tests = {
   async "without it the page is read-only"(origin) {
     await browser.connect(origin);
     assert.match(await browser.text("status"), /read-only/);
     assert.equal(await browser.isHidden("create"), true);
     await browser.table("people");
     assert.equal(await browser.isHidden("edit"), true);
+    assert.equal(await browser.run(`document.querySelectorAll("#grid .actions").length`), 0);
   },
 
   async "entities are shown in a grid with their types"(origin) {
@@ -198,7 +386,8 @@ const tests = {
     assert.equal(shown.When, "2024-01-31T00:00:00Z DateTime");
     assert.equal(shown.Id, "0f8fad5b-d9cb-469f-a165-70867728950e Guid");
     assert.equal(shown.Bytes, "AQID Binary");
-    assert.equal(shown.Html, `${TYPES.Html} String`);
+    assert.equal(shown.Lines, "one\ntwo String");
+    assert.equal(shown.Html, `${TYPES.Html[1]} String`);
     assert.equal(await browser.run("document.title"), "rowstone");
     assert.equal(await browser.text("count"), "1 entity");
   },
@@ -219,11 +408,126 @@ const tests = {
       }
     }
     assert.equal(new Set(seen).size, 251);
-    await browser.run(`document.getElementById("count").textContent = "asked"`);
-    await browser.click("first");
-    await browser.answered();
+    for (const start of ["100", "000"]) {
+      await browser.asking(() => browser.click("previous"));
+      assert.equal((await browser.rows())[0][1], start);
+    }
+    assert.equal(await browser.text("page"), "Page 1");
+    assert.equal(await browser.run(`document.getElementById("previous").disabled`), true);
+    await browser.asking(() => browser.click("next"));
+    await browser.asking(() => browser.click("first"));
     assert.equal((await browser.rows())[0][1], "000");
     assert.equal(await browser.run(`document.getElementById("first").disabled`), true);
+    await browser.asking(() => browser.run(`{ const size = document.getElementById("page-size");
+      size.value = "25"; size.dispatchEvent(new Event("change")); }`));
+    assert.equal(await browser.text("count"), "25 entities, and more");
+  },
+
+  async "a bad filter leaves the page and its filter as they were"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.query("N ge 50 and N lt 240");
+    await browser.answered();
+    const before = await browser.rows();
+    assert.equal(before[0][1], "050");
+    await browser.fill("filter", "N ge");
+    await browser.click("run");
+    await browser.until(`!document.getElementById("filter-error").hidden`);
+    assert.deepEqual(await browser.rows(), before);
+    assert.equal(await browser.text("count"), "100 entities, and more");
+    assert.equal(await browser.run(`document.getElementById("filter").ariaInvalid`), "true");
+    await browser.asking(() => browser.click("next"));
+    assert.deepEqual((await browser.rows()).map(row => row[1]).slice(0, 1), ["150"]);
+    assert.equal(await browser.text("count"), "90 entities");
+  },
+
+  async "a page is sorted by a column"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.query("N ge 95 and N lt 105 or PartitionKey eq 'types'");
+    await browser.answered();
+    const sorted = async () => (await browser.column("N")).map(text => text.split(" ")[0]);
+    const inOrder = Array.from({ length: 10 }, (_, i) => String(95 + i));
+    await browser.press("#grid", "N");
+    assert.deepEqual(await sorted(), [...inOrder, ""]);
+    assert.equal(await browser.run(`document.querySelector("#grid th[aria-sort]").ariaSort`), "ascending");
+    assert.equal(await browser.run(`document.activeElement.textContent`), "N");
+    await browser.press("#grid", "N");
+    assert.deepEqual(await sorted(), ["", ...inOrder.toReversed()]);
+    await browser.press("#grid", "N");
+    assert.equal(await browser.run(`document.querySelector("#grid th[aria-sort]")`), null);
+    assert.deepEqual(await sorted(), [...inOrder, ""]);
+    const ordered = await browser.run(`[["Double", "NaN"], ["Double", "-1.5"], ["Int32", "9"], ["Double", "9.5"],
+      ["Int64", "9007199254740993"], ["DateTime", "2024-01-31T00:00:00Z"], ["DateTime", "2024-01-31T00:00:00.5Z"]]
+      .map(([type, text]) => sortKey({ type, text })).every((key, i, keys) => i === 0 || compareKeys(keys[i - 1], key) < 0)`);
+    assert.equal(ordered, true);
+  },
+
+  async "columns are chosen and ordered, and exported as shown"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.query("PartitionKey eq 'types' or N ge 248");
+    await browser.answered();
+    for (const name of ["Timestamp", "Html", "Id", "When", "Bytes", "Part", "Flag", "Small"]) {
+      await browser.run(`document.querySelector('#columns [data-name="${name}"] input').click()`);
+    }
+    await browser.run(`document.getElementById("columns-box").open = true`);
+    await browser.press("#columns", "Move N left");
+    assert.equal(await browser.run(`document.activeElement.ariaLabel`), "Move N left");
+    while ((await browser.names()).indexOf("N") > 0) await browser.press("#columns", "Move N left");
+    const names = ["N", "PartitionKey", "RowKey"];
+    assert.deepEqual((await browser.names()).slice(0, 3), names);
+    assert.deepEqual((await browser.names()).slice(3).sort(), ["Big", "Lines", "Whole"]);
+    await browser.press("#grid", "N");
+    await browser.press("#grid", "N");
+    const rest = (await browser.names()).slice(3);
+    const csv = await browser.download("export-csv", "people.csv");
+    const types = { Big: "9007199254740993,Edm.Int64", Lines: '"one\ntwo",Edm.String', Whole: "5.0,Edm.Double" };
+    assert.equal(csv, `N,N@type,PartitionKey,RowKey,${rest.map(name => `${name},${name}@type`).join(",")}\r\n`
+      + `,,types,it's 100% + é & =,${rest.map(name => types[name]).join(",")}\r\n`
+      + "249,Edm.Int32,page,249,,,,,,\r\n248,Edm.Int32,page,248,,,,,,\r\n");
+    const json = await browser.download("export-json", "people.json");
+    assert.match(json, /"Whole@odata.type":"Edm.Double","Whole":5.0/);
+    const [first, second] = JSON.parse(json);
+    assert.equal(first.Big, "9007199254740993");
+    assert.deepEqual(second, { N: 249, PartitionKey: "page", RowKey: "249" });
+    await browser.query("N eq 7");
+    await browser.answered();
+    assert.deepEqual((await browser.names()).slice(0, 3), names);
+  },
+
+  async "a filter is built from its parts"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    const add = async (name, operator, type, value) => {
+      await browser.fill("builder-name", name);
+      await browser.run(`document.getElementById("builder-name").dispatchEvent(new Event("change"))`);
+      if (type) await browser.fill("builder-type", type);
+      await browser.fill("builder-operator", operator);
+      await browser.fill("builder-value", value);
+      await browser.submit("#builder");
+      return browser.run(`document.getElementById("filter").value`);
+    };
+    assert.equal(await add("RowKey", "prefix", "", "24"), "RowKey ge '24' and RowKey lt '25'");
+    assert.equal(await add("N", "ne", "", "245"), "RowKey ge '24' and RowKey lt '25' and N ne 245");
+    await browser.asking(() => browser.click("run"));
+    assert.equal((await browser.rows()).length, 9);
+    await browser.fill("builder-join", "or");
+    await add("Big", "eq", "Int64", "9007199254740993");
+    await browser.fill("builder-join", "and");
+    assert.equal(await add("RowKey", "eq", "String", "it's 100% + é & ="),
+      "(RowKey ge '24' and RowKey lt '25' and N ne 245 or Big eq 9007199254740993L) and RowKey eq 'it''s 100% + é & ='");
+    await browser.asking(() => browser.click("run"));
+    assert.equal((await browser.rows()).length, 1);
+    for (const [name, type, value] of [["Whole", "Double", "5"], ["When", "DateTime", "2024-01-31"], ["Flag", "Boolean", "true"],
+      ["Id", "Guid", "0f8fad5b-d9cb-469f-a165-70867728950e"], ["Bytes", "Binary", "AQID"]]) {
+      await browser.fill("filter", "");
+      await add(name, "eq", type, value);
+      await browser.asking(() => browser.click("run"));
+      assert.deepEqual(await browser.column("PartitionKey"), ["types"], name);
+    }
+    await add("N", "eq", "Int32", "1.5");
+    assert.match(await browser.text("builder-error"), /whole number/);
   },
 
   async "filter errors are marked at their column"(origin) {
@@ -250,10 +554,15 @@ const tests = {
   async "queries are explained"(origin) {
     await browser.connect(origin);
     await browser.table("people");
-    assert.match(await browser.text("explanation"), /full table scan/i);
+    await browser.until(`/full table scan/i.test(document.getElementById("explanation").textContent)`);
     await browser.query("PartitionKey eq 'page' and RowKey eq '007'");
     await browser.answered();
     await browser.until(`/point/i.test(document.getElementById("explanation").textContent)`);
+    const plan = Object.fromEntries(await browser.run(`[...document.querySelectorAll("#explanation tr")].map(row => [row.cells[0].textContent, row.cells[1].textContent])`));
+    assert.match(plan.Plan, /^Point/i);
+    assert.equal(plan.Rows, "1 looked at, 1 returned");
+    assert.equal(plan["Checked in each row"], "nothing");
+    await browser.until(`document.getElementById("slow").textContent.includes("RowKey eq '007'")`);
   },
 
   async "the map shows the ranges"(origin) {
@@ -268,6 +577,95 @@ const tests = {
     assert.match(await browser.text("range"), /bytes, about .* entities in .* reads and .* writes a second/);
   },
 
+  async "the heat of the ranges is kept for a day"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.run(`{
+      heatHistory.delete("people");
+      const range = (low, high, reads) => ({ low, high, reads, writes: 0, bytes: 1, entities: 1, files: 1, pattern: "read" });
+      const end = Date.now();
+      for (let ago = 2 * 86400; ago >= 0; ago -= 10) {
+        // The range splits an hour ago. Before that, it is hot for an hour.
+        const ranges = ago > 3600 ? [range(undefined, undefined, ago < 7200 ? 40 : 0)]
+          : [range(undefined, "m", 2), range("m", undefined, 0)];
+        remember("people", ranges, end - ago * 1000);
+      }
+      document.getElementById("span").value = "86400";
+      showMap();
+      document.getElementById("span").dispatchEvent(new Event("change"));
+    }`);
+    const kept = await browser.run(`heatHistory.get("people").samples.length`);
+    assert.ok(kept > 1440 && kept < 1520, kept);
+    assert.match(await browser.text("moment"), /^Heat of 2 ranges over the last day\. .* 40\.0 operations a second\.$/);
+    const opacity = (x, y) => browser.run(`document.getElementById("heat").getContext("2d").getImageData(${`${x}, ${y}`}, 1, 1).data[3]`);
+    // A slot is 12 minutes long, so the hour before the split has the slots 109 to 113.
+    for (const y of [0, 1]) {
+      assert.equal(await opacity(111, y), 255);
+      assert.ok(await opacity(50, y) < 40);
+    }
+    assert.ok(await opacity(119, 0) > await opacity(119, 1));
+    const cells = await browser.run(`[...document.querySelectorAll("#ranges tbody tr")].map(row => [row.cells[0].textContent, row.cells[7].textContent])`);
+    assert.deepEqual(cells, [["start", "40.0"], ["m", "40.0"]]);
+  },
+
+  async "the ten counters that matter are first, all are grouped"(origin) {
+    await browser.connect(origin);
+    const [main, titles, all, given] = await browser.run(`(async () => {
+      const texts = selector => [...document.querySelectorAll(selector)].map(each => each.textContent);
+      return [texts("#main-counters dt"), texts("#groups h3"), texts("#groups dt"),
+        Object.keys((await send("GET", "/$rowstone/stats")).json.counters).length];
+    })()`);
+    assert.equal(main.length, 10);
+    assert.deepEqual(main.slice(0, 3), ["trouble", "quarantined files", "stalls"]);
+    assert.ok(titles.length >= 5);
+    assert.equal(all.length, given);
+    assert.equal(new Set(all).size, given);
+  },
+
+  async "every control has a name for screen readers"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.run(`for (const each of document.querySelectorAll("details")) each.open = true`);
+    await browser.run(`state.allowEdit = true, showGrid(), addEntity(), editEntity(state.entities[0])`);
+    await browser.press("#grid .entity-form", "Add a property");
+    const { nodes } = await browser.call("Accessibility.getFullAXTree");
+    const controls = nodes.filter(node => !node.ignored
+      && ["button", "textbox", "combobox", "checkbox", "image", "region"].includes(node.role?.value));
+    assert.ok(controls.length > 50);
+    assert.deepEqual(controls.filter(node => !node.name?.value).map(node => JSON.stringify(node)), []);
+    // Each scrollable part can have the focus, so that the arrow keys scroll it.
+    assert.equal(await browser.run(`[...document.querySelectorAll(".scroll")].every(each => each.tabIndex === 0)`), true);
+  },
+
+  async "the page is usable at the width of a phone, dark and light"(origin) {
+    const size = { width: 390, height: 844, deviceScaleFactor: 2, mobile: true };
+    await browser.call("Emulation.setDeviceMetricsOverride", size);
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.run(`for (const each of document.querySelectorAll("details")) each.open = true`);
+    await browser.run(`state.allowEdit = true, showGrid(), addEntity(), editEntity(state.entities[0])`);
+    await browser.press("#grid .entity-form", "Add a property");
+    assert.equal(await browser.run(`document.documentElement.scrollWidth`), 390);
+    assert.equal(await browser.run(`[...document.querySelectorAll(".entity-form .value, .entity-form button")]
+      .every(each => each.getBoundingClientRect().right <= 390)`), true);
+    for (const value of ["dark", "light"]) {
+      await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
+      const contrasts = await browser.run(`(() => {
+        const bytes = color => { const pen = new OffscreenCanvas(1, 1).getContext("2d");
+          pen.fillStyle = color; pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+        const light = color => bytes(color).map(byte => byte / 255)
+          .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+          .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+        const back = light(getComputedStyle(document.querySelector("#grid thead th")).backgroundColor);
+        return ["#title", "#count", "#page-error"].map(id => light(getComputedStyle(document.querySelector(id)).color))
+          .map(front => (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05));
+      })()`);
+      assert.ok(contrasts.every(contrast => contrast >= 4.5), `${value}: ${contrasts}`);
+    }
+    await browser.call("Emulation.setEmulatedMedia", { features: [] });
+    await browser.call("Emulation.clearDeviceMetricsOverride");
+  },
+
   async "statistics are live"(origin) {
     await browser.connect(origin);
     const commits = () => browser.run(`Number([...document.querySelectorAll("#stats div")].find(line => line.firstChild.textContent === "commits").lastChild.textContent.replace(/\\D/g, ""))`);
@@ -278,12 +676,13 @@ const tests = {
   },
 
   async "a wrong key shows nothing, and no key is kept"(origin) {
-    await browser.open(`${origin}/?x`.slice(0, -2));
+    await browser.connect(origin);
+    await browser.table("people");
     await browser.fill("key", "d3Jvbmc=");
     await browser.click("connect");
     await browser.until(`document.getElementById("status").className === "bad"`);
     assert.match(await browser.text("status"), /authenticate/);
-    assert.equal(await browser.isHidden("engine"), true);
+    assert.deepEqual([await browser.isHidden("engine"), await browser.isHidden("table")], [true, true]);
     assert.equal(await browser.run(`document.querySelectorAll("#tables button").length`), 0);
     await browser.fill("key", "not base64");
     await browser.click("connect");
@@ -315,7 +714,12 @@ process.once("SIGTERM", () => {
 let failed = 0;
 try {
   let running = await serve("--allow-edit");
-  for (const [name, test] of Object.entries(tests)) {
+  for (const [name, test] of [...Object.entries(editing), ...Object.entries(tests)]) {
+    if (name === Object.keys(tests)[0]) {
+      await stop(running);
+      execFileSync(rowstone, ["exec", join(place, "db")], { input: '{"op":"flush"}\n' });
+      running = await serve("--slow-query", "0");
+    }
     try {
       browser.problems = [];
       browser.requested = [];
@@ -327,12 +731,6 @@ try {
     } catch (error) {
       failed += 1;
       console.log(`FAILED ${name}\n${error.stack}`);
-    }
-    // The first test creates the data for the others. It is flushed before they run.
-    if (name === Object.keys(tests)[0]) {
-      await stop(running);
-      execFileSync(rowstone, ["exec", join(place, "db")], { input: '{"op":"flush"}\n' });
-      running = await serve();
     }
   }
   await stop(running);
@@ -348,5 +746,5 @@ try {
   }
   rmSync(place, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 }
-console.log(`tests/clients/page: ${Object.keys(tests).length - failed} passed, ${failed} failed`);
+console.log(`tests/clients/page: ${Object.keys({ ...editing, ...tests }).length - failed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);
