@@ -522,6 +522,30 @@ impl Db {
         self.engine.maintenance().step_for(budget)
     }
 
+    /// Waits until the background has nothing to do: memtables that are full are flushed, no merge
+    /// is due, and unused files are removed. With [`Background::Manual`](crate::Background::Manual)
+    /// this runs the work itself. Measurements and tests can begin from this state. Rows in the
+    /// memtable that is being filled stay there; [`flush`](Self::flush) writes them first. While
+    /// other threads write, this may wait for a long time.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// let db = rowstone::Db::open_in_memory()?;
+    /// db.create_table("parts")?;
+    /// db.flush()?;
+    /// db.wait_idle()?;
+    /// assert_eq!(db.stats().get("trouble"), Some(0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error with which background work fails, such as `StorageFull`, `Io` or `Corruption`.
+    /// The work is tried again, and this can be called again.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.engine.maintenance().wait_idle()
+    }
+
     /// Makes all commits durable and closes the database for all its handles. Later writes are
     /// refused.
     ///

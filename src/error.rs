@@ -80,6 +80,8 @@ struct Inner {
     code: Code,
     /// The operation that failed, or the Table service's text for the code.
     message: Cow<'static, str>,
+    /// The table, entity or property that a refusal is about, for [`fmt::Display`].
+    object: Option<String>,
     /// The index of the failing operation in its entity group.
     index: Option<usize>,
     cause: Option<Cause>,
@@ -90,6 +92,26 @@ enum Cause {
     Io(Arc<io::Error>),
     Corruption(Corruption),
     Error(Error),
+}
+
+/// The number of characters of a name that an error shows.
+const NAME_SHOWN_MAX: usize = 64;
+
+/// Returns the name of an object for [`Error::about`], shortened if it is long.
+pub(crate) fn quoted(of: &str, name: &str) -> String {
+    let mut text = String::with_capacity(of.len() + name.len().min(4 * NAME_SHOWN_MAX) + 6);
+    put_quoted(&mut text, of, name);
+    text
+}
+
+/// As [`quoted`], but appends the text to `out`.
+pub(crate) fn put_quoted(out: &mut String, of: &str, name: &str) {
+    let cut = (name.len() > NAME_SHOWN_MAX).then(|| name.char_indices().nth(NAME_SHOWN_MAX));
+    let (shown, end) = match cut.flatten() {
+        Some((end, _)) => (name.get(..end).unwrap_or_default(), "…'"),
+        None => (name, "'"),
+    };
+    [of, " '", shown, end].into_iter().for_each(|part| out.push_str(part));
 }
 
 /// Converts a result with an I/O error, and adds the operation that failed.
@@ -177,7 +199,7 @@ impl Error {
     pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
         let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
         let (message, cause) = (doing.into(), Some(Cause::Error(self)));
-        Self(Arc::new(Inner { kind, code, message, index, cause }))
+        Self(Arc::new(Inner { kind, code, message, object: None, index, cause }))
     }
 
     /// Returns the error for all later writes, where `self` is the error that ended writing.
@@ -192,13 +214,28 @@ impl Error {
         Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))
     }
 
+    /// Adds the object of a refusal by the data model, such as "table 'parts'". If the error has an
+    /// object already, that is a part of `object`. An error of the engine stays the same.
+    #[cold]
+    pub(crate) fn about(mut self, object: impl FnOnce() -> String) -> Self {
+        use ErrorKind::{AlreadyExists, InvalidInput, NotFound, PreconditionFailed};
+        if matches!(self.0.kind, NotFound | AlreadyExists | PreconditionFailed | InvalidInput) {
+            let inner = Arc::make_mut(&mut self.0);
+            inner.object = Some(match inner.object.take() {
+                Some(part) => format!("{part} of {}", object()),
+                None => object(),
+            });
+        }
+        self
+    }
+
     fn build(
         kind: ErrorKind,
         code: Code,
         message: Cow<'static, str>,
         cause: Option<Cause>,
     ) -> Self {
-        Self(Arc::new(Inner { kind, code, message, index: None, cause }))
+        Self(Arc::new(Inner { kind, code, message, object: None, index: None, cause }))
     }
 
     /// Returns an error of the same kind and code, with another message and without a cause.
@@ -228,7 +265,7 @@ impl Error {
         self.0.index
     }
 
-    /// Returns the message alone, without its causes.
+    /// Returns the message alone, without its causes and without the object.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -279,13 +316,17 @@ impl Error {
         }
     }
 
-    /// Returns the message and then each cause after a colon, on one line.
+    /// Returns the message and then each cause after a colon, on one line. `Display` also names the
+    /// object.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
+        let mut text = self.message().to_owned();
         let mut source = std::error::Error::source(self);
         while let Some(cause) = source {
             text.push_str(": ");
-            text.push_str(&cause.to_string());
+            match cause.downcast_ref::<Error>() {
+                Some(error) => text.push_str(error.message()),
+                None => text.push_str(&cause.to_string()),
+            }
             source = cause.source();
         }
         text
@@ -299,9 +340,13 @@ impl From<std::convert::Infallible> for Error {
     }
 }
 
+/// The message, each cause after a colon, and in parentheses the table, entity or property that was
+/// refused. A caller needs no other text: `open db/LOCK: Permission denied (os error 13)`, or `The
+/// specified entity already exists. (entity 'bolts' 'm4x20' of table 'parts')`.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        f.write_str(&self.chain())?;
+        self.0.object.as_ref().map_or(Ok(()), |object| write!(f, " ({object})"))
     }
 }
 
@@ -311,7 +356,7 @@ impl fmt::Debug for Error {
         if let Some(index) = self.index() {
             write!(f, ", operation {index}")?;
         }
-        write!(f, "): {}", self.chain())
+        write!(f, "): {self}")
     }
 }
 
@@ -383,6 +428,23 @@ mod tests {
             ("EntityAlreadyExists", 409, Some(3))
         );
         assert_eq!(error.to_string(), "The specified entity already exists.");
+    }
+
+    #[test]
+    fn the_text_names_the_object_and_every_cause_but_the_message_is_the_services() {
+        let error = Error::refused(Code::PropertyNameInvalid).about(|| quoted("property", "a b"));
+        let error = error.about(|| quoted("table", "parts")).at_index(1);
+        assert_eq!(error.message(), "The property name is invalid.");
+        assert_eq!(error.chain(), error.message());
+        let text = "The property name is invalid. (property 'a b' of table 'parts')";
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.index(), Some(1));
+        let denied = Error::io("create /db", io::ErrorKind::PermissionDenied.into());
+        assert_eq!(denied.to_string(), "create /db: permission denied");
+        let text = denied.during("open").about(|| quoted("table", "parts")).to_string();
+        assert_eq!(text, "open: create /db: permission denied");
+        let long = "x".repeat(NAME_SHOWN_MAX + 1);
+        assert_eq!(quoted("table", &long).len(), "table '…'".len() + NAME_SHOWN_MAX);
     }
 
     #[test]

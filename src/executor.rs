@@ -76,6 +76,8 @@ type Start = Box<dyn Fn(&'static [Lane]) -> io::Result<JoinHandle<()>> + Send>;
 struct Shared {
     state: Mutex<State>,
     wake: Condvar,
+    /// Wakes callers of [`Executor::wait_idle`] when the last busy thread has no work left.
+    idle: Condvar,
 }
 
 #[derive(Default)]
@@ -85,6 +87,8 @@ struct State {
     pending: u8,
     /// One bit per lane: set if its threads were started.
     started: u8,
+    /// The number of threads that run steps or were just started.
+    busy: usize,
     /// The thread that runs all lanes, if there is one.
     alone: Option<ThreadId>,
 }
@@ -125,7 +129,11 @@ impl Executor {
                 [lane] => format!("rowstone-{lane:?}").to_lowercase(),
                 _ => "rowstone".to_owned(),
             };
-            let run = move || run_lanes(&shared, &worker, lanes);
+            let busy = Busy::new(Arc::clone(&shared));
+            let run = move || {
+                let _busy = busy;
+                run_lanes(&shared, &worker, lanes);
+            };
             std::thread::Builder::new().name(name).spawn(run)
         };
         self.threads.lock().start = Some((Box::new(start), crew));
@@ -195,10 +203,19 @@ impl Executor {
         self.shared.state.lock().stopping
     }
 
+    /// Waits until no thread has work that is due. Returns at once if there are no threads.
+    pub(crate) fn wait_idle(&self) {
+        let mut state = self.shared.state.lock();
+        while !state.stopping && (state.busy > 0 || state.pending & state.started != 0) {
+            self.shared.idle.wait(&mut state);
+        }
+    }
+
     /// Waits for running steps, and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_all();
+        self.shared.idle.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock()).running;
         for thread in threads {
             // A step may drop the last handle. Its thread cannot wait for itself and ends after the
@@ -212,8 +229,8 @@ impl Executor {
 
 impl Default for Bell {
     fn default() -> Self {
-        let (state, wake) = (Mutex::new(State::default()), Condvar::new());
-        Self(Arc::new(Shared { state, wake }))
+        let (wake, idle) = (Condvar::new(), Condvar::new());
+        Self(Arc::new(Shared { state: Mutex::new(State::default()), wake, idle }))
     }
 }
 
@@ -227,6 +244,32 @@ impl Bell {
         drop(state);
         if is_news {
             self.0.wake.notify_all();
+        }
+    }
+}
+
+/// Counts a thread as busy until its end, which may be a panic.
+struct Busy(Arc<Shared>);
+
+impl Busy {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.state.lock().busy += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.pause(&mut self.0.state.lock());
+    }
+}
+
+impl Shared {
+    /// Records that one thread is no longer busy.
+    fn pause(&self, state: &mut State) {
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.idle.notify_all();
         }
     }
 }
@@ -257,12 +300,14 @@ fn run_lanes(shared: &Shared, worker: &Weak<impl Worker>, lanes: &[Lane]) {
         if state.stopping || state.pending & bits != 0 {
             continue;
         }
+        shared.pause(&mut state);
         match deadline {
             Some(wait) => {
                 shared.wake.wait_for(&mut state, wait);
             }
             None => shared.wake.wait(&mut state),
         }
+        state.busy += 1;
     }
 }
 

@@ -32,12 +32,13 @@
 //! values and no null.
 //!
 //! **Write.** The methods are `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`.
-//! Those that end in `_if` require an [`ETag`] that was read before, and refuse the write if the
-//! entity has changed since. [`Table::loader`] loads many rows in any order.
+//! They take an entity or a reference to one. Those that end in `_if` require an [`ETag`] that was
+//! read before, and refuse the write if the entity has changed since. [`Table::loader`] loads many
+//! rows in any order.
 //!
 //! **Group.** An [`EntityGroup`] has up to 100 operations on one partition, of which all take
-//! effect or none. [`Table::commit_async`] returns a [`Ticket`], which is also a `Future`, so that
-//! many commits of one thread share a sync.
+//! effect or none. [`Table::commit_async`] and, for single writes, [`Table::write_async`] return a
+//! [`Ticket`], which is also a `Future`, so that many commits of one thread share a sync.
 //!
 //! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] finds many, [`Table::scan`] reads
 //! a [`KeyRange`]. A [`RowView`] reads properties in the stored row without building an entity. A
@@ -52,14 +53,25 @@
 //! **Snapshot.** A [`Snapshot`] is a fixed state of all tables, to be read through [`Table::at`].
 //!
 //! **Changes.** [`Db::changes`] returns commits in order, with whole entities, from any
-//! [`Position`] whose changes are still kept. A [`Cursor`] stores a position under a name.
+//! [`Position`](changes::Position) whose changes are still kept. A [`Cursor`](changes::Cursor)
+//! stores a position under a name.
 //!
 //! **Durability.** Each commit has a [`Durability`]: `Sync` survives a power cut, `Os` a crash of
 //! the process, and `Buffered` neither until [`Db::sync`]. The commits that survive are always a
 //! prefix of all commits.
 //!
+//! **Async code.** No async runtime is needed or used. A [`Ticket`] is the only future: commits by
+//! [`Table::commit_async`] and [`Table::write_async`] do not block for the sync. They block for the
+//! reads that a condition or a merge needs, and while background work is behind. All other methods
+//! block: reads of files that are not cached take as long as the disk does, and [`Db::flush`],
+//! [`Db::compact`], [`Db::checkpoint`] and verification may take minutes. Call these, queries and
+//! [`Options::open`] from a thread for blocking work, such as tokio's `spawn_blocking`; `Db` and
+//! `Table` are cheap to clone for it. A [`Table::get`] of cached data takes microseconds and may be
+//! called directly.
+//!
 //! **Errors.** An [`Error`] has a [`kind`](Error::kind) for the program to act on, and the code and
-//! status of Azure Table storage. A missing entity is `None`, not an error. Damage on disk is
+//! status of Azure Table storage. Its text names the table, entity or property that was refused, or
+//! the file and the reason. A missing entity is `None`, not an error. Damage on disk is
 //! [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
 //! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
@@ -90,8 +102,14 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
+/// With the feature `serde`, `#[serde(with = "rowstone::json")]` stores a field with nested values
+/// as a text of JSON; see [`Entity::from_serde`].
 #[cfg(feature = "cli")]
-mod json;
+#[cfg_attr(not(feature = "serde"), doc(hidden))]
+pub mod json;
+#[cfg(all(feature = "serde", not(feature = "cli")))]
+#[path = "json/nested.rs"]
+pub mod json;
 mod log;
 mod lsm;
 mod manifest;
@@ -132,21 +150,12 @@ pub use testing::fuzzing;
 #[cfg(feature = "sim")]
 pub use testing::sim;
 
-pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use db::{
-    Advice, AntiPattern, Backup, BackupReport, Change, Changes, ClosedGate, Commit, CopyJob,
-    CopyProblem, CopyProblemKind, CopySummary, Cursor, DataShape, Db, FileOutcome, Follower,
-    Generation, HealReport, InspectOptions, InspectedPart, InspectedValue, LoadPattern, Loss,
-    LostRange, MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, Position, Pruned,
-    Quarantined, RangeBound, ReferenceCheck, References, RepairReport, RepairedTable,
-    SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows, inspect,
-};
+pub use db::{ClosedGate, Db, Follower, OpenReport};
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
-pub use format::edit::Wear;
 pub use model::{
-    Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,
-    ValueRef,
+    Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, IntoProperty, Seq,
+    Shape, Value, ValueRef,
 };
 pub use options::{Background, Codec, Durability, IoMode, OnFull, Options, Targets};
 pub use query::{
@@ -155,9 +164,61 @@ pub use query::{
 pub use retry::{RetryPauses, RetryPolicy};
 pub use rng::Rng;
 pub use table::{
-    EntityGroup, FromValues, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected,
-    RowDecoder, RowView, SlowQuery, Snapshot, Table, TableView, Ticket,
+    EntityGroup, FromValues, GateMode, Operation, RowDecoder, RowView, Snapshot, Table, TableView,
+    Ticket,
 };
+
+/// Types of [`Db::data_shape`], [`Db::partitions`] and the advice on keys.
+pub mod advice {
+    pub use crate::db::{
+        Advice, AntiPattern, DataShape, LoadPattern, PartitionRange, PartitionSize, RangeBound,
+    };
+}
+
+/// Reports of backups; see [`Db::backup`].
+pub mod backup {
+    pub use crate::db::{Backup, BackupReport, Generation, Pruned};
+}
+
+/// The change feed; see [`Db::changes`].
+pub mod changes {
+    pub use crate::db::{Change, Changes, Commit, Cursor, Position};
+}
+
+/// Copies of a range into another table, moves into another database, and checks of references
+/// between tables.
+pub mod copy {
+    pub use crate::db::{
+        CopyJob, CopyProblem, CopyProblemKind, CopySummary, MissingTarget, Moved, ReferenceCheck,
+        References,
+    };
+}
+
+/// A view into the files of a database, for people and tools.
+pub mod inspect {
+    pub use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
+}
+
+/// Bulk loading; see [`Table::loader`].
+pub mod load {
+    pub use crate::table::{LoadMode, LoadSummary, Loader, Rejected};
+}
+
+/// Reports of verification, and of the methods that heal, repair and salvage a damaged database.
+pub mod repair {
+    pub use crate::check::VerifyReport;
+    pub use crate::db::{
+        FileOutcome, HealReport, Loss, LostRange, Quarantined, RepairReport, RepairedTable,
+        SalvageReport, Salvaged, SalvagedState, SuspectRows,
+    };
+}
+
+/// Counters and sizes of a database; see [`Db::stats`], [`Db::wear`] and [`Db::slow_queries`].
+pub mod stats {
+    pub use crate::db::Stats;
+    pub use crate::format::edit::Wear;
+    pub use crate::table::SlowQuery;
+}
 
 /// Runs the examples of README.md with the documentation tests.
 #[cfg(doctest)]

@@ -478,7 +478,7 @@ setters! {
     /// * The memtable is flushed for such a merge at most once an hour.
     ///
     /// Data that is read often and written rarely is then read up to twice as fast. In
-    /// [`Stats`](crate::Stats) these merges count as compaction. Default: true; false with
+    /// [`Stats`](crate::stats::Stats) these merges count as compaction. Default: true; false with
     /// [`Options::edge`], and with a limit on disk use ([`Options::max_disk`]).
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 

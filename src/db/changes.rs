@@ -29,7 +29,7 @@ const NAME_BYTES_MAX: usize = 200;
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// use rowstone::{Change, Db, Entity};
+/// use rowstone::{Db, Entity, changes::Change};
 /// let db = Db::open_in_memory()?;
 /// let parts = db.create_table("parts")?;
 /// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
@@ -92,7 +92,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Change, Db, Entity};
+    /// use rowstone::{Db, Entity, changes::Change};
     /// let db = Db::open_in_memory()?;
     /// let since = db.position();
     /// let parts = db.create_table("parts")?;

@@ -40,7 +40,7 @@ const PROBLEMS_MAX: usize = 100;
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// use rowstone::{CopyJob, Db, Entity};
+/// use rowstone::{Db, Entity, copy::CopyJob};
 /// let db = Db::open_in_memory()?;
 /// let (orders, archive) = (db.create_table("orders")?, db.create_table("archive")?);
 /// for (id, year) in [("17", 2012), ("18", 2013), ("19", 2013)] {

@@ -32,7 +32,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// use rowstone::{Db, InspectOptions, fs::MemFs, inspect};
+/// use rowstone::{Db, fs::MemFs, inspect::{InspectOptions, inspect}};
 /// let fs = std::sync::Arc::new(MemFs::new());
 /// Db::options().fs(fs.clone()).open("db")?.close()?;
 /// let mut parts = Vec::new();

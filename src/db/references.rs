@@ -29,7 +29,7 @@ const PROGRESS_ROWS: u64 = 1_000;
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// use rowstone::{Db, Entity, ReferenceCheck};
+/// use rowstone::{Db, Entity, copy::ReferenceCheck};
 /// let db = Db::open_in_memory()?;
 /// let (flights, planes) = (db.create_table("flights")?, db.create_table("planes")?);
 /// planes.insert(Entity::new("all", "N14228"))?;
@@ -108,7 +108,7 @@ struct Search<'c> {
 impl ReferenceCheck {
     /// Creates a check of the entities of `source`. The two templates form a PartitionKey and a
     /// RowKey in `target` from their properties, as for
-    /// [`CopyJob::partition_key`](crate::CopyJob::partition_key).
+    /// [`CopyJob::partition_key`](crate::copy::CopyJob::partition_key).
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.

@@ -137,7 +137,7 @@ impl Options {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Db, Entity, SuspectRows, fs::{Fs, MemFs}};
+    /// use rowstone::{Db, Entity, fs::{Fs, MemFs}, repair::SuspectRows};
     /// let fs = std::sync::Arc::new(MemFs::new());
     /// let options = || Db::options().fs(fs.clone());
     /// let db = options().open("db")?;

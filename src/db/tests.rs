@@ -179,6 +179,7 @@ mod slow;
 mod threads;
 mod wear;
 mod windows;
+mod writes;
 
 /// A row filter that matches every row.
 struct Everything;

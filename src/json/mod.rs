@@ -12,11 +12,16 @@
 pub(crate) mod double;
 pub(crate) mod exec;
 pub(crate) mod explain;
+#[cfg(feature = "serde")]
+mod nested;
 pub(crate) mod odata;
 pub(crate) mod plain;
 pub(crate) mod report;
 mod scan;
 pub(crate) mod window;
+
+#[cfg(feature = "serde")]
+pub use nested::{deserialize, serialize};
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};

@@ -117,6 +117,37 @@ from_value! {
         field => field.fixed(EdmType::Guid).map(Guid::from_bytes);
 }
 
+macro_rules! from_integer {
+    ($($target:ty, $expected:literal;)*) => {
+        $(impl<'a> FromValue<'a> for $target {
+            const EXPECTED: &'static str = $expected;
+
+            fn from_value(value: ValueRef<'a>) -> Option<Self> {
+                i64::from_value(value)?.try_into().ok()
+            }
+        })*
+    };
+}
+
+from_integer! {
+    i8, "an integer that fits i8";
+    i16, "an integer that fits i16";
+    u8, "an integer that fits u8";
+    u16, "an integer that fits u16";
+    u32, "an integer that fits u32";
+    u64, "an integer that fits u64";
+    usize, "an integer that fits usize";
+}
+
+impl<'a> FromValue<'a> for f32 {
+    const EXPECTED: &'static str = "Edm.Double";
+
+    /// Rounds to the nearest `f32`.
+    fn from_value(value: ValueRef<'a>) -> Option<Self> {
+        f64::from_value(value).map(|value| value as f32)
+    }
+}
+
 impl<'a> FromValue<'a> for ValueRef<'a> {
     const EXPECTED: &'static str = "a value";
 
@@ -130,6 +161,27 @@ impl<'a> FromValue<'a> for Value {
 
     fn from_value(value: ValueRef<'a>) -> Option<Self> {
         Some(value.to_value())
+    }
+}
+
+/// A value of a property, or no value: the argument of [`Entity::with`](super::Entity::with).
+/// Every type that converts to a [`Value`] has this trait, and an `Option` of it.
+pub trait IntoProperty {
+    /// Returns the value; `None` if the entity shall not have the property.
+    fn into_property(self) -> Option<Value>;
+}
+
+impl<T: Into<Value>> IntoProperty for T {
+    #[inline]
+    fn into_property(self) -> Option<Value> {
+        Some(self.into())
+    }
+}
+
+impl<T: Into<Value>> IntoProperty for Option<T> {
+    #[inline]
+    fn into_property(self) -> Option<Value> {
+        self.map(T::into)
     }
 }
 
@@ -153,8 +205,14 @@ into_value! {
     Vec<u8>, bytes => Value::Binary(bytes);
     Binary, bytes => Value::Binary(bytes.0);
     bool, value => Value::Boolean(value);
+    i8, value => Value::Int32(value.into());
+    i16, value => Value::Int32(value.into());
     i32, value => Value::Int32(value);
+    u8, value => Value::Int32(value.into());
+    u16, value => Value::Int32(value.into());
+    u32, value => Value::Int64(value.into());
     i64, value => Value::Int64(value);
+    f32, value => Value::Double(value.into());
     f64, value => Value::Double(value);
     DateTime, time => Value::DateTime(time);
     Guid, guid => Value::Guid(guid);

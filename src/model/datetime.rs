@@ -6,8 +6,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::seq::Seq;
+use crate::clock::{self, Clock, SystemClock, TICKS_TO_UNIX_EPOCH, ticks_in};
 use crate::error::{Code, Error, Result};
 
 /// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100
@@ -59,6 +61,12 @@ impl DateTime {
         self.0
     }
 
+    /// Returns the current time of the system's clock. The Timestamps of commits follow
+    /// [`Options::clock`](crate::Options::clock) instead.
+    pub fn now() -> DateTime {
+        DateTime(SystemClock::new().now().min(Self::MAX.0))
+    }
+
     /// Returns the text form. This is faster than `fmt`, which matters because a page may contain
     /// thousands of DateTimes.
     pub(crate) fn text(self) -> TimeText {
@@ -73,6 +81,40 @@ impl DateTime {
         match u64::try_from(ticks).ok().and_then(DateTime::from_ticks) {
             Some(time) => Ok(time),
             None => Err(DateTimeProblem::OutOfRange(american(ticks))),
+        }
+    }
+}
+
+impl TryFrom<SystemTime> for DateTime {
+    type Error = Error;
+
+    /// Rounds down to a multiple of 100 ns.
+    ///
+    /// # Errors
+    /// `InvalidInput` (`OutOfRangeInput`) before the year 1601 or after the year 9999.
+    fn try_from(time: SystemTime) -> Result<Self> {
+        let ticks = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => ticks_in(after).checked_add(TICKS_TO_UNIX_EPOCH),
+            Err(before) => {
+                let nanos = before.duration().as_nanos().div_ceil(100);
+                let ticks = u64::try_from(nanos).ok();
+                ticks.and_then(|ticks| TICKS_TO_UNIX_EPOCH.checked_sub(ticks))
+            }
+        };
+        let time = ticks.and_then(DateTime::from_ticks);
+        time.ok_or_else(|| Error::refused(Code::OutOfRangeInput))
+    }
+}
+
+impl From<DateTime> for SystemTime {
+    fn from(DateTime(ticks): DateTime) -> Self {
+        let time = |ticks| {
+            let of_second = Duration::from_nanos(ticks % clock::TICKS_PER_SECOND * 100);
+            Duration::from_secs(ticks / clock::TICKS_PER_SECOND) + of_second
+        };
+        match ticks.checked_sub(TICKS_TO_UNIX_EPOCH) {
+            Some(after) => UNIX_EPOCH + time(after),
+            None => UNIX_EPOCH - time(TICKS_TO_UNIX_EPOCH - ticks),
         }
     }
 }
@@ -379,6 +421,30 @@ mod tests {
         assert_eq!("1601-01-01T00:00:00Z".parse::<DateTime>().unwrap(), DateTime::MIN);
         assert_eq!("9999-12-31T23:59:59.9999999".parse::<DateTime>().unwrap(), DateTime::MAX);
         assert_eq!(DateTime::from_ticks(DateTime::MAX.0 + 1), None);
+    }
+
+    #[test]
+    fn times_of_the_system_convert_both_ways() {
+        for text in
+            ["1601-01-01T00:00:00.0000001Z", "1969-12-31T23:59:59.9Z", "2024-01-31T12:00:00Z"]
+        {
+            let time: DateTime = text.parse().unwrap();
+            assert_eq!(DateTime::try_from(SystemTime::from(time)).unwrap(), time);
+        }
+        for time in [DateTime::MIN, DateTime::MAX] {
+            assert_eq!(DateTime::try_from(SystemTime::from(time)).unwrap(), time);
+        }
+        let at = UNIX_EPOCH + Duration::from_nanos(1_500_000_199);
+        assert_eq!(DateTime::try_from(at).unwrap().to_string(), "1970-01-01T00:00:01.5000001Z");
+        let before = UNIX_EPOCH - Duration::from_nanos(1);
+        assert_eq!(DateTime::try_from(before).unwrap().to_string(), "1969-12-31T23:59:59.9999999Z");
+        let tick = Duration::from_nanos(100);
+        for beyond in
+            [SystemTime::from(DateTime::MIN) - tick, SystemTime::from(DateTime::MAX) + tick]
+        {
+            assert_eq!(DateTime::try_from(beyond).unwrap_err().code(), "OutOfRangeInput");
+        }
+        assert!(DateTime::now() > "2020-01-01T00:00:00Z".parse().unwrap());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use super::convert::{FromValue, no_property, other_type};
+use super::convert::{FromValue, IntoProperty, no_property, other_type};
 use super::datetime::DateTime;
 use super::etag::ETag;
 use super::limits::{self, KeyPart};
@@ -91,18 +91,35 @@ impl Entity {
         Self { repr: Repr::Built(Built { pk, rk, ..Built::default() }), seq: None }
     }
 
-    /// Returns the entity with this property set.
+    /// Returns the entity with this property set. With `None`, the entity does not have the
+    /// property.
+    ///
+    /// Integers of up to 32 bits with a sign, and of up to 16 without, are stored as Int32; `i64`
+    /// and `u32` as Int64; `f32` and `f64` as Double. A `u64`, `usize` or `isize` may be outside of
+    /// Int64: convert it by `i64::try_from`.
+    ///
+    /// ```
+    /// use rowstone::Entity;
+    /// let (port, weight, coating): (u16, f32, Option<&str>) = (8080, 0.5, None);
+    /// let part = Entity::new("bolts", "m4x20").with("Port", port).with("Weight", weight);
+    /// let part = part.with("Coating", coating).with("Length", Some(20u32));
+    /// assert_eq!((part.get::<u16>("Port").unwrap(), part.len()), (8080, 3));
+    /// ```
     #[must_use]
     #[inline]
-    pub fn with(mut self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
+    pub fn with(mut self, name: impl AsRef<str>, value: impl IntoProperty) -> Self {
         self.set(name, value);
         self
     }
 
-    /// Sets a property; its type may change.
+    /// Sets a property; its type may change. `None` removes the property.
     #[inline]
-    pub fn set(&mut self, name: impl AsRef<str>, value: impl Into<Value>) -> &mut Self {
-        self.built().set(name.as_ref(), value.into());
+    pub fn set(&mut self, name: impl AsRef<str>, value: impl IntoProperty) -> &mut Self {
+        let (built, name) = (self.built(), name.as_ref());
+        match value.into_property() {
+            Some(value) => built.set(name, value),
+            None => drop(built.remove(name)),
+        }
         self
     }
 
@@ -114,7 +131,8 @@ impl Entity {
     /// Returns the property with this name as a Rust value: `f64`, `String`, `&str`,
     /// `Option<bool>`, ….
     ///
-    /// An Int32 can also be read as `i64` and as `f64`.
+    /// An Int32 can also be read as `i64` and as `f64`, and an Int32 or Int64 as any other integer
+    /// that its value fits. A Double read as `f32` is rounded.
     ///
     /// # Errors
     /// `NotFound` if there is no such property and `T` is not an `Option`; `InvalidInput` if its

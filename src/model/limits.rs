@@ -3,7 +3,7 @@
 //! Invariant: every error has the same code and text as in Azure Table storage.
 
 use super::value::{EdmType, ValueRef, utf16_len};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, quoted};
 use crate::named::named;
 
 /// Maximum size of an entity, by the formula of `entity_size`.
@@ -41,6 +41,10 @@ named! {
 ///
 /// Case is preserved but not significant, so look tables up by the lower-case name.
 pub(crate) fn check_table_name(name: &str) -> Result<()> {
+    check_new_table(name).map_err(|error| error.about(|| quoted("table", name)))
+}
+
+fn check_new_table(name: &str) -> Result<()> {
     let starts_well = name.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
     if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(Error::refused(Code::InvalidResourceName));
@@ -63,7 +67,8 @@ pub(crate) fn check_key(part: KeyPart, key: &str) -> Result<()> {
         check_odd_key(part, key)?;
     }
     if key.len() > KEY_UNITS_MAX && utf16_len(key) > KEY_UNITS_MAX {
-        return Err(Error::refused(Code::PropertyValueTooLarge));
+        let error = Error::refused(Code::PropertyValueTooLarge);
+        return Err(error.about(|| part.name().to_owned()));
     }
     Ok(())
 }
@@ -84,6 +89,10 @@ pub(crate) fn out_of_range(name: &str, value: &str) -> Error {
 
 /// Checks the name of a property.
 pub(crate) fn check_property_name(name: &str) -> Result<()> {
+    check_name(name).map_err(|error| error.about(|| quoted("property", name)))
+}
+
+fn check_name(name: &str) -> Result<()> {
     if name.len() > NAME_UNITS_MAX && utf16_len(name) > NAME_UNITS_MAX {
         return Err(Error::refused(Code::PropertyNameTooLong));
     }

@@ -22,7 +22,7 @@ mod shapes;
 mod template;
 mod value;
 
-pub use convert::{Binary, FromValue};
+pub use convert::{Binary, FromValue, IntoProperty};
 pub use datetime::DateTime;
 pub use entity::Entity;
 pub use etag::ETag;

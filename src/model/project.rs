@@ -15,7 +15,7 @@ use super::shape::Shape;
 use super::shapes::Shapes;
 use super::value::{ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, quoted};
 
 /// Creates entities with selected properties from rows.
 pub(crate) struct Projector {
@@ -237,8 +237,9 @@ impl EntityEncoder {
     #[cold]
     fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
         properties.sort_unstable_by(|a, b| a.0.cmp(b.0));
-        if !properties.is_sorted_by(|a, b| a.0 < b.0) {
-            return Err(Error::refused(Code::DuplicatePropertiesSpecified));
+        if let Some(twice) = properties.windows(2).find(|two| two[0].0 == two[1].0) {
+            let error = Error::refused(Code::DuplicatePropertiesSpecified);
+            return Err(error.about(|| quoted("property", twice[0].0)));
         }
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
         let found = self.recent.find(|known| known.matches(types()));

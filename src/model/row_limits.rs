@@ -8,7 +8,7 @@ use super::limits::{
 use super::row::RowRef;
 use super::shape::Shape;
 use super::value::ValueRef;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, quoted};
 
 /// Checks the names, the values, their number and the size of a whole row, such as the result of a
 /// merge.
@@ -59,7 +59,10 @@ fn check_value_sizes<'v>(
     values: impl Iterator<Item = ValueRef<'v>> + Clone,
 ) -> Result<()> {
     // An error about a single value is more specific, so values are checked first.
-    values.clone().try_for_each(check_value)?;
+    values.clone().enumerate().try_for_each(|(index, value)| {
+        let named = || quoted("property", shape.property(index).0);
+        check_value(value).map_err(|error| error.about(named))
+    })?;
     if entity_size(key_units, shape, values) > ENTITY_SIZE_MAX {
         return Err(Error::refused(Code::EntityTooLarge));
     }

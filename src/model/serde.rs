@@ -31,6 +31,30 @@ impl Entity {
     /// | `String` `char`, an enum's variant without data | String |
     /// | `Binary`, `Vec<u8>` | Binary |
     /// | `DateTime`, `Guid` | DateTime, Guid |
+    /// | any other, by `#[serde(with = "rowstone::json")]` | String |
+    ///
+    /// There are no nested values: a sequence of anything but `u8`, even an empty one, a map or a
+    /// struct in a field is refused, unless the field is stored as JSON:
+    ///
+    /// ```
+    /// use rowstone::Entity;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Part {
+    ///     price: f64,
+    ///     #[serde(with = "rowstone::json")]
+    ///     tags: Vec<String>,
+    /// }
+    ///
+    /// # fn main() -> rowstone::Result<()> {
+    /// let part = Part { price: 0.12, tags: vec!["steel".to_owned()] };
+    /// let entity = Entity::from_serde("bolts", "m4x20", &part)?;
+    /// assert_eq!(entity.get::<&str>("tags")?, r#"["steel"]"#);
+    /// assert_eq!(entity.to::<Part>()?.tags, part.tags);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput`, which names the field, if a field is neither a value of an EDM type nor

@@ -52,7 +52,7 @@ impl Query {
         let at = self.at.as_ref().map(Snapshot::seq);
         let view = self.table.engine.read_view(at);
         if at.is_none() {
-            self.table.entry.gate.check(self.table.engine.reader().published())?;
+            self.table.entry.check(self.table.engine.reader().published())?;
         }
         let breadth = self.breadth(class);
         self.table.entry.queries.record(breadth);

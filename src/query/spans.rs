@@ -113,7 +113,7 @@ impl Table {
         let changes = changes.into_iter().map(TableChange::Fenced).collect();
         let batch = Batch::of_changes(&self.entry.gate, changes);
         if batch.changes.is_empty() {
-            return self.entry.gate.check(self.engine.reader().published());
+            return self.entry.check(self.engine.reader().published());
         }
         self.engine.commit(&batch, self.engine.env().options.durability)?;
         self.engine.maintenance().executor.signal(Lane::Flush);

@@ -51,12 +51,12 @@ impl RequestContext<'_> {
     ) -> Result<Vec<Option<ETag>>, Error> {
         match self.commits {
             Commits::Later(place) if table.durability() == Durability::Sync => {
-                let ticket = table.submit_group(group)?;
+                let ticket = table.commit_async(group)?;
                 let etags = ticket.etags.clone();
                 place.set(Some(ticket));
                 Ok(etags)
             }
-            Commits::Later(_) => table.commit_group(group, table.durability()),
+            Commits::Later(_) => table.commit(group),
             Commits::Failed(error) => Err(error.clone()),
         }
     }

@@ -19,7 +19,7 @@ pub(crate) use rows::CatalogRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
@@ -100,7 +100,7 @@ impl Catalog {
     pub(crate) fn table(&self, name: &str) -> Result<Arc<TableEntry>> {
         let tables = self.tables.lock();
         let entry = tables.by_name.get(&name.to_ascii_lowercase()).cloned();
-        entry.ok_or_else(|| Error::refused(Code::TableNotFound))
+        entry.ok_or_else(|| refused(Code::TableNotFound, name))
     }
 
     /// Returns the table named `name`, ignoring case. Creates it if it does not exist.
@@ -153,7 +153,7 @@ impl Catalog {
         let lower = name.to_ascii_lowercase();
         let mut tables = self.tables.lock();
         if tables.by_name.contains_key(&lower) {
-            return Err(Error::refused(Code::TableAlreadyExists));
+            return Err(refused(Code::TableAlreadyExists, name));
         }
         let id = TableId(tables.next);
         debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
@@ -187,7 +187,7 @@ impl Catalog {
         let lower = name.to_ascii_lowercase();
         let mut tables = self.tables.lock();
         let Some(entry) = tables.by_name.get(&lower).cloned() else {
-            return Err(Error::refused(Code::ResourceNotFound));
+            return Err(refused(Code::ResourceNotFound, name));
         };
         let op = self.op(TABLES, &lower, Action::Delete);
         let gates = tables.gates_of(entry.gate.table);
@@ -215,7 +215,7 @@ impl Catalog {
         let tables = self.tables.lock();
         let is_same = |known: &Arc<TableEntry>| known.gate.table == entry.gate.table;
         if !tables.by_name.get(&lower).is_some_and(is_same) {
-            return Err(Error::refused(Code::TableNotFound));
+            return Err(refused(Code::TableNotFound, &entry.name));
         }
         if seconds > 0 {
             self.engine.maintenance().begin_clock()?;
@@ -251,6 +251,11 @@ impl Catalog {
         batch.ops = ops.into();
         batch
     }
+}
+
+/// Returns a refusal that names the table.
+fn refused(code: Code, table: &str) -> Error {
+    Error::refused(code).about(|| quoted("table", table))
 }
 
 /// Calls `with` with every row of the catalog.

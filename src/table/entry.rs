@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{Result, quoted};
 use crate::lsm::Gate;
+use crate::model::Seq;
 use crate::sync::{AtomicU64, Ordering};
 
 use super::counts::Queries;
@@ -24,6 +26,11 @@ pub(crate) struct TableEntry {
 }
 
 impl TableEntry {
+    /// As [`Gate::check`]; the error names the table.
+    pub(crate) fn check(&self, published: Seq) -> Result<()> {
+        self.gate.check(published).map_err(|error| error.about(|| quoted("table", &self.name)))
+    }
+
     /// Returns the time to live of rows; `None` means unlimited.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         let seconds = self.ttl.load(Ordering::Acquire);

@@ -1,6 +1,8 @@
 //! Entity groups: up to 100 operations on one partition that are committed atomically.
 
-use crate::error::{Code, Error, Result};
+use std::borrow::Borrow;
+
+use crate::error::{Code, Error, Result, put_quoted};
 use crate::format::key::{put_row_key, user_key};
 use crate::lsm::{Batch, CommitTicket, Op, Ops};
 use crate::model::{
@@ -149,8 +151,9 @@ impl EntityGroup {
     /// in the group, more than 100 operations, or more than 4 MiB by the size formula.
     pub fn push(&mut self, operation: Operation) -> Result<&mut Self> {
         let index = self.operations.len();
-        let (place, size_at_most) =
-            self.place(&operation).map_err(|error| error.at_index(index))?;
+        let (place, size_at_most) = self
+            .place(&operation)
+            .map_err(|error| error.at_index(index).about(|| quoted_entity(operation.keys())))?;
         if index == self.operations.capacity() {
             // Operations are large. With these two capacities, a growing group is moved only once,
             // and a small group uses little memory.
@@ -303,13 +306,13 @@ impl EntityGroup {
 }
 
 impl Table {
-    /// Commits a group atomically. Returns the ETags in the order of the operations; `None` for a
-    /// delete.
+    /// Commits a group, or a reference to one, atomically. Returns the ETags in the order of the
+    /// operations; `None` for a delete.
     ///
     /// # Errors
     /// The error of the first operation that fails, with its [`index`](Error::index);
     /// `InvalidInput` for an empty group.
-    pub fn commit(&self, group: EntityGroup) -> Result<Vec<Option<ETag>>> {
+    pub fn commit(&self, group: impl Borrow<EntityGroup>) -> Result<Vec<Option<ETag>>> {
         self.commit_with(group, self.durability())
     }
 
@@ -319,18 +322,10 @@ impl Table {
     /// As [`commit`](Self::commit).
     pub fn commit_with(
         &self,
-        group: EntityGroup,
+        group: impl Borrow<EntityGroup>,
         durability: Durability,
     ) -> Result<Vec<Option<ETag>>> {
-        self.commit_group(&group, durability)
-    }
-
-    /// As [`commit_with`](Self::commit_with), for a borrowed group.
-    pub(crate) fn commit_group(
-        &self,
-        group: &EntityGroup,
-        durability: Durability,
-    ) -> Result<Vec<Option<ETag>>> {
+        let group = group.borrow();
         let seq = self.with_batch(group, |batch| self.engine.commit(batch, durability))?;
         Ok(etags(group, ETag(seq)))
     }
@@ -338,15 +333,15 @@ impl Table {
     /// Submits a group without waiting until it is durable. A thread may submit many groups before
     /// it waits, so that they share a sync. ETags and other conditions are evaluated before this
     /// returns. Readers see the group when it has the requested durability.
+    /// [`write_async`](Self::write_async) submits a single write.
+    ///
+    /// This blocks only for the work before the sync: a read of the group's rows if an operation
+    /// has a condition or is a merge, and the delay of writes when background work is behind.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    pub fn commit_async(&self, group: EntityGroup) -> Result<Ticket> {
-        self.submit_group(&group)
-    }
-
-    /// As [`commit_async`](Self::commit_async), for a borrowed group.
-    pub(crate) fn submit_group(&self, group: &EntityGroup) -> Result<Ticket> {
+    pub fn commit_async(&self, group: impl Borrow<EntityGroup>) -> Result<Ticket> {
+        let group = group.borrow();
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
         let ticket = self.with_batch(group, submit)?;
@@ -357,6 +352,17 @@ impl Table {
     /// Builds the group's batch and calls `with` with it. The batch borrows its keys from one
     /// buffer and its rows from the entities.
     fn with_batch<R>(
+        &self,
+        group: &EntityGroup,
+        with: impl FnOnce(&Batch<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.try_with_batch(group, with).map_err(|error| {
+            let failed = error.index().and_then(|index| group.operations().get(index));
+            self.about(error, failed.map_or((group.partition_key(), ""), Operation::keys))
+        })
+    }
+
+    fn try_with_batch<R>(
         &self,
         group: &EntityGroup,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
@@ -389,6 +395,15 @@ impl Table {
         }
         with(&self.batch(ops, true))
     }
+}
+
+/// Returns the text for an entity in errors.
+pub(super) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
+    // One allocation, because inserts of known keys may be frequent.
+    let mut text = String::with_capacity(partition_key.len() + row_key.len() + 96);
+    put_quoted(&mut text, "entity", partition_key);
+    put_quoted(&mut text, "", row_key);
+    text
 }
 
 fn etags(group: &EntityGroup, etag: ETag) -> Vec<Option<ETag>> {

@@ -155,7 +155,7 @@ impl Table {
             found[*index] = view.get(key, |seq, row| RowView { key, seq, row }.to_entity())?;
         }
         if at.is_none() {
-            self.entry.gate.check(self.engine.reader().published())?;
+            self.entry.check(self.engine.reader().published())?;
         }
         Ok(found)
     }
@@ -175,7 +175,7 @@ impl Table {
         });
         let found = found.transpose()?.flatten();
         if at.is_none() {
-            self.entry.gate.check(self.engine.reader().published())?;
+            self.entry.check(self.engine.reader().published())?;
         }
         Ok(found)
     }

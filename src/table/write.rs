@@ -1,28 +1,47 @@
 //! Writes of single entities, and the conversion of operations to conditions and actions of the
 //! engine.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, put_quoted, quoted};
 use crate::format::key::{decode_part, decode_user_key, partition_of, user_key, with_possible_key};
-use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
+use crate::lsm::{Action, Batch, CommitTicket, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
-    ETag, Entity, EntityEncoder, KeyPart, Numbers, RowRef, Seq, ValueRef, check_key,
+    ETag, Entity, EntityEncoder, KeyPart, NewRow, Numbers, Row, RowRef, Seq, ValueRef, check_key,
     check_row_limits, utf16_len,
 };
 use crate::options::Durability;
 
-use super::{Operation, Table};
+use super::group::quoted_entity;
+use super::{Operation, Table, Ticket};
 
 impl Table {
     /// Inserts an entity, which must not exist. This is one commit, with the durability of this
     /// table handle.
     ///
+    /// This and the other writes accept an entity or a reference to one. A caller that passes a
+    /// reference still has the entity after a refusal, and can write it again.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, ErrorKind};
+    /// let parts = Db::open_in_memory()?.create_table("parts")?;
+    /// let bolt = Entity::new("bolts", "m4x20").with("Stock", 1_200);
+    /// parts.insert(&bolt)?;
+    /// match parts.insert(&bolt) {
+    ///     Err(error) if error.kind() == ErrorKind::AlreadyExists => parts.replace(bolt)?,
+    ///     inserted => inserted?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `AlreadyExists`; `InvalidInput` if the entity violates the data model; `NotFound` if the
     /// table was dropped; and `StorageFull`, `Poisoned` or `Io`, which any write may return.
-    pub fn insert(&self, entity: Entity) -> Result<ETag> {
-        self.write(Operation::Insert(entity))
+    pub fn insert(&self, entity: impl Borrow<Entity>) -> Result<ETag> {
+        self.put(entity.borrow(), Condition::Absent)
     }
 
     /// As [`insert`](Self::insert), but takes properties instead of an entity. If the key exists,
@@ -65,14 +84,56 @@ impl Table {
                 PackedRow::new(encoder.row(checked, properties, &env.shapes))
             })
         })
+        .map(ETag)
+    }
+
+    /// As [`upsert`](Self::upsert), but takes properties instead of an entity, as
+    /// [`insert_properties`](Self::insert_properties) does.
+    ///
+    /// # Errors
+    /// As [`upsert`](Self::upsert), and `InvalidInput` for a duplicate name.
+    pub fn upsert_properties(
+        &self,
+        encoder: &mut EntityEncoder,
+        partition_key: &str,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<ETag> {
+        let shapes = &self.engine.env().shapes;
+        self.commit_one((partition_key, row_key), move || {
+            let checked = encoder.check(partition_key, row_key, properties)?;
+            let row = PackedRow::new(encoder.row(checked, properties, shapes));
+            Ok((Condition::Any, Action::Put(row)))
+        })
+    }
+
+    /// As [`merge`](Self::merge), but takes properties instead of an entity, as
+    /// [`insert_properties`](Self::insert_properties) does.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge), and `InvalidInput` for a duplicate name.
+    pub fn merge_properties(
+        &self,
+        encoder: &mut EntityEncoder,
+        partition_key: &str,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<ETag> {
+        let shapes = &self.engine.env().shapes;
+        self.commit_one((partition_key, row_key), || {
+            let checked = encoder.check(partition_key, row_key, properties)?;
+            let NewRow { shape, body, .. } = encoder.row(checked, properties, shapes);
+            let row = Row { shape: Arc::clone(shape.arc()), body: body.as_slice().to_vec() };
+            Ok((Condition::Present, Action::Merge(row)))
+        })
     }
 
     /// Replaces an existing entity, whatever its ETag.
     ///
     /// # Errors
     /// `NotFound` if the entity does not exist; otherwise as [`insert`](Self::insert).
-    pub fn replace(&self, entity: Entity) -> Result<ETag> {
-        self.write(Operation::Replace(entity, None))
+    pub fn replace(&self, entity: impl Borrow<Entity>) -> Result<ETag> {
+        self.put(entity.borrow(), Condition::Present)
     }
 
     /// Replaces an existing entity, if it has not been written since `etag` was read.
@@ -80,8 +141,8 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
     /// otherwise as [`insert`](Self::insert).
-    pub fn replace_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
-        self.write(Operation::Replace(entity, Some(etag)))
+    pub fn replace_if(&self, entity: impl Borrow<Entity>, etag: ETag) -> Result<ETag> {
+        self.put(entity.borrow(), is(Some(etag)))
     }
 
     /// Sets the given properties of an existing entity and keeps its other properties.
@@ -89,8 +150,8 @@ impl Table {
     /// # Errors
     /// `NotFound` if the entity does not exist, `InvalidInput` also if the result is too large;
     /// otherwise as [`insert`](Self::insert).
-    pub fn merge(&self, entity: Entity) -> Result<ETag> {
-        self.write(Operation::Merge(entity, None))
+    pub fn merge(&self, entity: impl Borrow<Entity>) -> Result<ETag> {
+        self.merge_in(entity.borrow(), Condition::Present)
     }
 
     /// Sets the given properties and keeps the entity's other properties, if the entity has not
@@ -99,8 +160,8 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since; otherwise as
     /// [`merge`](Self::merge).
-    pub fn merge_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
-        self.write(Operation::Merge(entity, Some(etag)))
+    pub fn merge_if(&self, entity: impl Borrow<Entity>, etag: ETag) -> Result<ETag> {
+        self.merge_in(entity.borrow(), is(Some(etag)))
     }
 
     /// Inserts the entity, or replaces the existing one. This is the cheapest write, because it
@@ -108,16 +169,16 @@ impl Table {
     ///
     /// # Errors
     /// Errors of [`insert`](Self::insert) except `AlreadyExists`.
-    pub fn upsert(&self, entity: Entity) -> Result<ETag> {
-        self.write(Operation::Upsert(entity))
+    pub fn upsert(&self, entity: impl Borrow<Entity>) -> Result<ETag> {
+        self.put(entity.borrow(), Condition::Any)
     }
 
     /// Inserts the entity. If it exists, sets the given properties and keeps its other properties.
     ///
     /// # Errors
     /// Errors of [`merge`](Self::merge), except `NotFound` for a missing entity.
-    pub fn upsert_merge(&self, entity: Entity) -> Result<ETag> {
-        self.write(Operation::UpsertMerge(entity))
+    pub fn upsert_merge(&self, entity: impl Borrow<Entity>) -> Result<ETag> {
+        self.merge_in(entity.borrow(), Condition::Any)
     }
 
     /// Deletes an existing entity, whatever its ETag.
@@ -135,14 +196,61 @@ impl Table {
     /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
     /// otherwise the errors that any write may return.
     pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
-        let asked = || Ok((Condition::Is(Seq(etag.seq().0)), Action::Delete));
+        let asked = || Ok((is(Some(etag)), Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
+    /// Submits one write without waiting until it is durable, as
+    /// [`commit_async`](Self::commit_async) does for a group. The ticket returns one ETag.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, Operation};
+    /// let readings = Db::open_in_memory()?.create_table("readings")?;
+    /// let reading = |i| Entity::new("boiler", format!("{i:04}")).with("Bar", 1.5);
+    /// let write = |i| readings.write_async(Operation::Upsert(reading(i)));
+    /// let tickets: Vec<_> = (0..8).map(write).collect();
+    /// for ticket in tickets {
+    ///     ticket?.wait()?; // eight commits, about one sync
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As the method of [`Table`] with the operation's name.
+    pub fn write_async(&self, operation: impl Borrow<Operation>) -> Result<Ticket> {
+        let operation = operation.borrow();
+        let commit = self.with_key(operation.keys(), |key| {
+            let shapes = &self.engine.env().shapes;
+            let (condition, action) = self.asked(operation, &mut Numbers::new(shapes))?;
+            let batch = self.batch_of_one(key, condition, action);
+            CommitTicket::submit(&self.engine, &batch, self.durability)
+        })?;
+        let etag = operation.entity().map(|_| ETag(commit.seq));
+        Ok(Ticket::new(commit, vec![etag]))
+    }
+
     /// Executes one operation. After a delete, the returned ETag has no meaning.
+    #[cfg(feature = "cli")]
     pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
+    }
+
+    fn put(&self, entity: &Entity, condition: Condition) -> Result<ETag> {
+        let shapes = &self.engine.env().shapes;
+        self.commit_one(entity_keys(entity), || {
+            let row = entity.to_new_row(&mut Numbers::new(shapes))?;
+            Ok((condition, Action::Put(PackedRow::new(row))))
+        })
+    }
+
+    fn merge_in(&self, entity: &Entity, condition: Condition) -> Result<ETag> {
+        let shapes = &self.engine.env().shapes;
+        self.commit_one(entity_keys(entity), || {
+            Ok((condition, Action::Merge(entity.to_row_of_checked_keys(shapes)?)))
+        })
     }
 
     /// Commits one operation, which `asked` returns as a condition and an action. The key is built
@@ -154,22 +262,50 @@ impl Table {
     ) -> Result<ETag> {
         self.with_key(keys, |key| {
             let (condition, action) = asked()?;
-            let op = Op { key: key.into(), hash: self.engine.env().hash(key), condition, action };
-            self.engine.commit(&self.batch(Ops::from_buf([op]), false), self.durability)
+            self.engine.commit(&self.batch_of_one(key, condition, action), self.durability)
         })
+        .map(ETag)
     }
 
-    /// Checks the keys, encodes them, and calls `commit` with the encoded key.
-    #[inline]
-    fn with_key(
+    fn batch_of_one<'o>(
         &self,
-        (partition_key, row_key): (&str, &str),
-        commit: impl FnOnce(&[u8]) -> Result<Seq>,
-    ) -> Result<ETag> {
-        check_key(KeyPart::PartitionKey, partition_key)?;
-        check_key(KeyPart::RowKey, row_key)?;
-        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, commit);
-        committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
+        key: &'o [u8],
+        condition: Condition,
+        action: Action<'o>,
+    ) -> Batch<'o> {
+        let op = Op { key: key.into(), hash: self.engine.env().hash(key), condition, action };
+        self.batch(Ops::from_buf([op]), false)
+    }
+
+    /// Checks the keys, encodes them, and calls `commit` with the encoded key. An error names the
+    /// entity.
+    #[inline]
+    fn with_key<R>(
+        &self,
+        keys @ (partition_key, row_key): (&str, &str),
+        commit: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        check_key(KeyPart::PartitionKey, partition_key)
+            .and_then(|()| check_key(KeyPart::RowKey, row_key))
+            .and_then(|()| {
+                with_possible_key(self.entry.gate.table, partition_key, row_key, commit)
+                    .unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput)))
+            })
+            .map_err(|error| self.about(error, keys))
+    }
+
+    /// Adds the entity with these keys to the refusal `error`, or this table if it was dropped.
+    #[cold]
+    pub(super) fn about(&self, error: Error, keys: (&str, &str)) -> Error {
+        let name = &self.entry.name;
+        match error.code() == Code::TableNotFound.as_str() {
+            true => error.about(|| quoted("table", name)),
+            false => error.about(|| {
+                let mut text = quoted_entity(keys);
+                put_quoted(&mut text, " of table", name);
+                text
+            }),
+        }
     }
 
     pub(crate) fn durability(&self) -> Durability {
@@ -192,20 +328,17 @@ impl Table {
         numbers: &mut Numbers<'_, 'o>,
     ) -> Result<(Condition, Action<'o>)> {
         let shapes = &self.engine.env().shapes;
-        let is = |etag: &Option<ETag>| {
-            etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
-        };
         let mut put = |entity: &'o Entity| {
             entity.to_new_row(numbers).map(|row| Action::Put(PackedRow::new(row)))
         };
         let merge = |entity: &Entity| entity.to_row_of_checked_keys(shapes).map(Action::Merge);
         Ok(match operation {
             Operation::Insert(entity) => (Condition::Absent, put(entity)?),
-            Operation::Replace(entity, etag) => (is(etag), put(entity)?),
-            Operation::Merge(entity, etag) => (is(etag), merge(entity)?),
+            Operation::Replace(entity, etag) => (is(*etag), put(entity)?),
+            Operation::Merge(entity, etag) => (is(*etag), merge(entity)?),
             Operation::Upsert(entity) => (Condition::Any, put(entity)?),
             Operation::UpsertMerge(entity) => (Condition::Any, merge(entity)?),
-            Operation::Delete { etag, .. } => (is(etag), Action::Delete),
+            Operation::Delete { etag, .. } => (is(*etag), Action::Delete),
         })
     }
 
@@ -217,6 +350,15 @@ impl Table {
         debug_assert!(batch.ops.windows(2).all(is_one), "a batch is of one partition");
         batch
     }
+}
+
+/// Returns the condition that an entity exists, and has this ETag if one is given.
+fn is(etag: Option<ETag>) -> Condition {
+    etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
+}
+
+fn entity_keys(entity: &Entity) -> (&str, &str) {
+    (entity.partition_key(), entity.row_key())
 }
 
 /// Returns a batch on one partition of the table that `gate` belongs to.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
-    Background, Db, Entity, Error, ErrorKind, KeyRange, LostRange, ManualClock, Options,
-    RepairReport, Rng, SalvagedState, SuspectRows, Table,
+    Background, Db, Entity, Error, ErrorKind, KeyRange, ManualClock, Options, Rng, Table,
+    repair::{LostRange, RepairReport, SalvagedState, SuspectRows},
 };
 
 use crate::say;
@@ -468,7 +468,7 @@ fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, cou
     // The key of the last live or suspect version so far. The versions of a key are returned newest
     // first.
     let mut shown = None;
-    let take = |found: rowstone::Salvaged| {
+    let take = |found: rowstone::repair::Salvaged| {
         let key = (found.table.clone(), found.partition_key.clone(), found.row_key.clone());
         if found.state == SalvagedState::Live {
             assert_ne!(shown.as_ref(), Some(&key), "{what}: {found:?} has a newer version");

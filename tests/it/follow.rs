@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rowstone::{
-    Change, Commit, Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Position,
-    Result, Rng,
+    Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Result, Rng,
+    changes::{Change, Commit, Position},
 };
 
 use crate::say;

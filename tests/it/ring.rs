@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
-    Background, Change, Db, Durability, Entity, ErrorKind, KeyRange, OnFull, Options, Result, Table,
+    Background, Db, Durability, Entity, ErrorKind, KeyRange, OnFull, Options, Result, Table,
+    changes::Change,
 };
 
 const LIMIT: u64 = 2 << 20;
@@ -191,7 +192,7 @@ fn the_cost_of_an_eviction_is_bounded_by_files() {
     let table = db.create_table("log").unwrap();
     for i in 0..6_000 {
         let before = db.stats();
-        let at = |stats: &rowstone::Stats, name| stats.get(name).unwrap();
+        let at = |stats: &rowstone::stats::Stats, name| stats.get(name).unwrap();
         table.upsert(row(Order::Ascending, i)).unwrap();
         let after = db.stats();
         let more = |name| at(&after, name) - at(&before, name);

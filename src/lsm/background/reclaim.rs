@@ -23,6 +23,7 @@ use crate::manifest::{FileReference, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
+#[cfg(feature = "cli")]
 use super::compaction::job::OnRanges;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;

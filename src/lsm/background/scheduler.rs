@@ -85,6 +85,24 @@ impl Maintenance {
         false
     }
 
+    /// Runs all background work that is due, or waits until the threads have done it.
+    ///
+    /// # Errors
+    /// The error with which a flush or a merge last failed.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        self.writable()?;
+        if self.executor.is_threaded() {
+            for lane in Lane::ALL {
+                self.executor.signal(lane);
+            }
+            self.executor.wait_idle();
+        } else {
+            while self.step_any() {}
+        }
+        self.writer.group_commit.lock().check()?;
+        self.trouble().map_or(Ok(()), Err)
+    }
+
     fn log_step(&self) -> Step {
         if self.writer.group_commit.lock().failed.is_some() {
             return Step::Idle(None);

@@ -138,3 +138,31 @@ fn debug_shows_keys_time_and_values() {
     let expected = "{\"PartitionKey\": \"p\", \"RowKey\": \"r\", \"Timestamp\": 1601-01-01T00:00:01Z, \"A\": Int32(1)}";
     assert_eq!(text, expected);
 }
+
+#[test]
+fn integers_floats_and_options_are_set_and_read() {
+    let entity = Entity::new("p", "r")
+        .with("I8", i8::MIN)
+        .with("I16", i16::MIN)
+        .with("U8", u8::MAX)
+        .with("U16", u16::MAX)
+        .with("U32", u32::MAX)
+        .with("F32", 0.5f32)
+        .with("Some", Some("bolt"))
+        .with("None", None::<i64>);
+    for entity in [entity.clone(), stored(&entity)] {
+        assert_eq!(entity.len(), 7);
+        assert_eq!(entity.value("U16"), Some(ValueRef::Int32(65_535)));
+        assert_eq!(entity.value("U32"), Some(ValueRef::Int64(4_294_967_295)));
+        assert_eq!((entity.get("I8").unwrap(), entity.get("I16").unwrap()), (i8::MIN, i16::MIN));
+        assert_eq!((entity.get("U8").unwrap(), entity.get("U16").unwrap()), (u8::MAX, u16::MAX));
+        assert_eq!((entity.get("U32").unwrap(), entity.get("F32").unwrap()), (u32::MAX, 0.5f32));
+        assert_eq!(entity.get::<Option<&str>>("Some").unwrap(), Some("bolt"));
+        assert_eq!((entity.get("U16").unwrap(), entity.get("U8").unwrap()), (65_535usize, 255u64));
+        let message = "property 'I8' is Edm.Int32, not an integer that fits u16";
+        check_error(entity.get::<u16>("I8"), ErrorKind::InvalidInput, message);
+    }
+    let mut entity = entity;
+    entity.set("Some", None::<&str>).set("U8", Some(7i64));
+    assert_eq!((entity.len(), entity.value("U8")), (6, Some(ValueRef::Int64(7))));
+}

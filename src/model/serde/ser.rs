@@ -29,15 +29,29 @@ enum Given {
     /// A `u8`: an Int32 if it is a field, one byte of a Binary if it is an element of a sequence.
     /// Sequences allow no other elements.
     Byte(u8),
+    /// A sequence without elements, whose type shows whether the elements would be bytes.
+    Empty,
 }
 
 /// Collects the bytes of a sequence.
 struct ByteSequence(Vec<u8>);
 
 impl Given {
+    /// Serializes `value`. The type of an empty sequence decides whether it is a Binary.
+    fn of<T: Serialize + ?Sized>(value: &T) -> Result<Given> {
+        match value.serialize(ValueSerializer)? {
+            Given::Empty if is_of_bytes(std::any::type_name::<T>()) => {
+                Ok(Given::Value(Some(Value::Binary(Vec::new()))))
+            }
+            Given::Empty => Err(Problem::new(NOT_A_BYTE)),
+            given => Ok(given),
+        }
+    }
+
     fn into_value(self) -> Option<Value> {
         match self {
             Given::Value(value) => value,
+            Given::Empty => None,
             Given::Byte(byte) => Some(Value::Int32(byte.into())),
         }
     }
@@ -48,7 +62,7 @@ impl Fields {
         if SYSTEM_PROPERTIES.contains(&name) {
             return Ok(());
         }
-        let given = value.serialize(ValueSerializer).map_err(|problem| problem.of(name))?;
+        let given = Given::of(value).map_err(|problem| problem.of(name))?;
         if let Some(value) = given.into_value() {
             self.entity.set(name, value);
         }
@@ -110,8 +124,28 @@ impl SerializeSeq for ByteSequence {
     }
 
     fn end(self) -> Result<Given> {
-        Ok(Given::Value(Some(Value::Binary(self.0))))
+        Ok(match self.0.is_empty() {
+            true => Given::Empty,
+            false => Given::Value(Some(Value::Binary(self.0))),
+        })
     }
+}
+
+/// Whether the name of a type is that of a collection of `u8`, such as `alloc::vec::Vec<u8>`.
+fn is_of_bytes(mut name: &str) -> bool {
+    const POINTERS: [&str; 6] = [
+        "&",
+        "mut ",
+        "alloc::boxed::Box<",
+        "alloc::rc::Rc<",
+        "alloc::sync::Arc<",
+        "alloc::borrow::Cow<",
+    ];
+    while let Some(rest) = POINTERS.iter().find_map(|pointer| name.strip_prefix(pointer)) {
+        name = rest;
+    }
+    let element = name.split_once(['<', '[']).and_then(|(_, element)| element.strip_prefix("u8"));
+    element.is_some_and(|rest| rest.starts_with(['>', ']', ',', ';']))
 }
 
 /// Defines methods of a serializer that reject a plain value.
@@ -151,8 +185,10 @@ macro_rules! impossible {
 }
 
 const NOT_AN_ENTITY: &str = "only a struct or a map with texts for keys can be an entity";
-const NOT_A_VALUE: &str = "nested values have no EDM type";
-const NOT_A_BYTE: &str = "a sequence of anything but bytes has no EDM type";
+const NOT_A_VALUE: &str =
+    "nested values have no EDM type; `#[serde(with = \"rowstone::json\")]` stores them as text";
+const NOT_A_BYTE: &str = "a sequence of anything but bytes has no EDM type; \
+                          `#[serde(with = \"rowstone::json\")]` stores it as text";
 const NOT_A_KEY: &str = "the names of properties are texts";
 
 impl Serializer for EntitySerializer {
@@ -247,7 +283,7 @@ impl Serializer for ValueSerializer {
 
     /// A `u8` in an `Option` is an Int32, so it is refused as an element of a sequence.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
-        value.serialize(self).map(|given| Given::Value(given.into_value()))
+        Given::of(value).map(|given| Given::Value(given.into_value()))
     }
 
     fn serialize_unit(self) -> Result<Given> {
@@ -272,7 +308,7 @@ impl Serializer for ValueSerializer {
         name: &'static str,
         value: &T,
     ) -> Result<Given> {
-        let value = value.serialize(self)?;
+        let value = Given::of(value)?;
         // `Guid` and `DateTime` serialize themselves as texts, because other formats need texts.
         // Parse the texts back here.
         let parsed = match (name, &value) {

@@ -117,16 +117,55 @@ fn integers_are_stored_by_their_width() {
 
 #[test]
 fn values_without_an_edm_type_are_refused_by_property_name() {
-    check_refused(&one(one(1)), "property 'A': nested values have no EDM type");
-    check_refused(&one((1, 2)), "property 'A': nested values have no EDM type");
-    check_refused(
-        &one(vec![1i32]),
-        "property 'A': a sequence of anything but bytes has no EDM type",
-    );
+    let nested = "property 'A': nested values have no EDM type; \
+                  `#[serde(with = \"rowstone::json\")]` stores them as text";
+    check_refused(&one(one(1)), nested);
+    check_refused(&one((1, 2)), nested);
+    check_refused(&one(vec![1i32]), NOT_BYTES);
     check_refused(&one(u64::MAX), "property 'A': 18446744073709551615 is beyond Edm.Int64");
     check_refused(&one(1i128), "property 'A': i128 is not supported");
     check_refused(&1, "only a struct or a map with texts for keys can be an entity");
     check_refused(&BTreeMap::from([(1, 1)]), "the names of properties are texts");
+}
+
+const NOT_BYTES: &str = "property 'A': a sequence of anything but bytes has no EDM type; \
+                         `#[serde(with = \"rowstone::json\")]` stores it as text";
+
+#[test]
+fn an_empty_sequence_is_refused_as_a_full_one_is() {
+    #[derive(Serialize)]
+    struct Wrapped<T>(T);
+    check_refused(&one(Vec::<String>::new()), NOT_BYTES);
+    check_refused(&one(Some(Vec::<i32>::new())), NOT_BYTES);
+    check_refused(&one(Vec::<Vec<u8>>::new()), NOT_BYTES);
+    check_refused(&one(Wrapped(Box::new(Vec::<(u8, u8)>::new()))), NOT_BYTES);
+    let empty = |entity: crate::error::Result<Entity>| {
+        assert_eq!(entity.unwrap().get::<&[u8]>("A").unwrap(), b"");
+    };
+    empty(Entity::from_serde("p", "r", &one(Vec::<u8>::new())));
+    empty(Entity::from_serde("p", "r", &one(Some(&[0u8; 0][..]))));
+    empty(Entity::from_serde("p", "r", &one(Wrapped(Box::new(Vec::<u8>::new())))));
+    empty(Entity::from_serde("p", "r", &one(std::collections::HashSet::<u8>::new())));
+}
+
+#[test]
+fn nested_values_are_stored_as_json_and_read_back() {
+    #[derive(Serialize, Deserialize, PartialEq, Debug)]
+    struct Nested {
+        #[serde(with = "crate::json")]
+        tags: Vec<String>,
+        #[serde(with = "crate::json")]
+        part: Part,
+    }
+    for tags in [vec![], vec!["a".to_owned(), "ö\"".to_owned()]] {
+        let nested = Nested { tags, part: part() };
+        let entity = Entity::from_serde("p", "r", &nested).unwrap();
+        assert!(entity.get::<&str>("part").unwrap().starts_with("{\"Name\":\"bolt\","));
+        assert_eq!(entity.to::<Nested>().unwrap(), nested);
+    }
+    let entity = Entity::new("p", "r").with("tags", "[1]");
+    let text = "property 'tags': invalid type: integer `1`, expected a string at line 1 column 2";
+    check_unreadable::<Nested>(&entity, text);
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Tables {
     fn owner(&self, table: Option<&str>) -> Result<u32> {
         let Some(name) = table else { return Ok(0) };
         let entry = self.by_name.get(&name.to_ascii_lowercase());
-        let missing = || Error::refused(Code::TableNotFound);
+        let missing = || super::refused(Code::TableNotFound, name);
         entry.map(|entry| entry.gate.table.0).ok_or_else(missing)
     }
 }

@@ -84,7 +84,7 @@ struct Figures {
     account: Option<Account>,
 }
 
-/// See `rowstone::Wear`.
+/// See `rowstone::stats::Wear`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Account {
     user_bytes: u64,
@@ -100,7 +100,7 @@ pub struct Account {
 }
 
 impl Account {
-    fn of(wear: &rowstone::Wear) -> Self {
+    fn of(wear: &rowstone::stats::Wear) -> Self {
         Self {
             user_bytes: wear.user_bytes,
             log_bytes: wear.log_bytes,

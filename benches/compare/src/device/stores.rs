@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowstone::{Background, Db, Durability, Entity, KeyRange, ManualClock, Options, Table, Wear};
+use rowstone::{
+    Background, Db, Durability, Entity, KeyRange, ManualClock, Options, Table, stats::Wear,
+};
 
 use super::{Kind, SENSORS, Window};
 
@@ -137,7 +139,7 @@ impl Store for Rowstone {
 mod sqlite {
     use std::path::Path;
 
-    use rowstone::Wear;
+    use rowstone::stats::Wear;
     use rusqlite::{Connection, params};
 
     use super::super::Window;
@@ -212,7 +214,7 @@ mod lmdb {
 
     use heed::types::Bytes;
     use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
-    use rowstone::Wear;
+    use rowstone::stats::Wear;
 
     use super::super::Window;
     use super::{SENSORS, Store, reading};

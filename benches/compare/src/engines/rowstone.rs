@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rowstone::{
     Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
-    IoMode, KeyRange, LoadMode, Query, RowDecoder, RowView, Table, ValueRef, prop,
+    IoMode, KeyRange, Query, RowDecoder, RowView, Table, ValueRef, load::LoadMode, prop,
 };
 
 use super::About;

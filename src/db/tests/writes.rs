@@ -1,0 +1,131 @@
+//! Tests of writes by reference, of single writes that are submitted, and of the names in errors.
+
+use std::time::Duration;
+
+use crate::db::Db;
+use crate::error::Error;
+use crate::model::{Entity, EntityEncoder, ValueRef};
+use crate::options::{Background, Options};
+use crate::table::{EntityGroup, Operation, Table};
+
+fn open(background: Background) -> (Db, Table) {
+    let options = Options::new().background(background).memtable_bytes(64 << 10);
+    let db = options.open_in_memory().unwrap();
+    let table = db.create_table("parts").unwrap();
+    (db, table)
+}
+
+fn bolt() -> Entity {
+    Entity::new("bolts", "m4").with("Stock", 1).with("Coated", true)
+}
+
+#[test]
+fn a_refused_entity_or_group_can_be_written_again() {
+    let (_db, table) = open(Background::Manual);
+    let bolt = bolt();
+    table.insert(&bolt).unwrap();
+    assert_eq!(table.insert(&bolt).unwrap_err().code(), "EntityAlreadyExists");
+    let etag = table.upsert(&bolt).unwrap();
+    table.merge_if(&bolt, etag).unwrap();
+    assert_eq!(table.replace_if(&bolt, etag).unwrap_err().code(), "UpdateConditionNotSatisfied");
+    table.upsert_merge(&bolt).unwrap();
+    table.merge(&bolt).unwrap();
+    table.replace(&bolt).unwrap();
+    let mut group = EntityGroup::new("bolts");
+    group.insert(bolt).unwrap();
+    assert_eq!(table.commit(&group).unwrap_err().index(), Some(0));
+    table.delete("bolts", "m4").unwrap();
+    assert_eq!(table.commit_async(&group).unwrap().wait().unwrap().len(), 1);
+}
+
+#[test]
+fn properties_are_upserted_and_merged_as_entities_are() {
+    let (_db, table) = open(Background::Manual);
+    let mut encoder = EntityEncoder::default();
+    let mut row = [("Stock", ValueRef::Int32(1)), ("Coated", ValueRef::Boolean(true))];
+    let missing = table.merge_properties(&mut encoder, "bolts", "m4", &mut row).unwrap_err();
+    assert_eq!(missing.code(), "ResourceNotFound");
+    let etag = table.upsert_properties(&mut encoder, "bolts", "m4", &mut row).unwrap();
+    let found = table.get("bolts", "m4").unwrap().unwrap();
+    assert_eq!((&found, found.etag()), (&bolt(), Some(etag)));
+    let mut other = [("Stock", ValueRef::Int32(2)), ("Length", ValueRef::Double(20.0))];
+    table.merge_properties(&mut encoder, "bolts", "m4", &mut other).unwrap();
+    let merged = bolt().with("Stock", 2).with("Length", 20.0);
+    assert_eq!(table.get("bolts", "m4").unwrap().unwrap(), merged);
+    table.upsert_properties(&mut encoder, "bolts", "m4", &mut other).unwrap();
+    assert_eq!(table.get("bolts", "m4").unwrap().unwrap().len(), 2);
+}
+
+#[test]
+fn a_single_write_is_submitted_and_checked_as_a_blocking_one() {
+    let (_db, table) = open(Background::Manual);
+    let insert = Operation::Insert(bolt());
+    let etags = table.write_async(&insert).unwrap().wait().unwrap();
+    assert_eq!(etags, [table.get("bolts", "m4").unwrap().unwrap().etag()]);
+    let refused = table.write_async(&insert).unwrap_err();
+    assert_eq!((refused.code(), refused.index()), ("EntityAlreadyExists", None));
+    let (partition_key, row_key) = ("bolts".to_owned(), "m4".to_owned());
+    let delete = Operation::Delete { partition_key, row_key, etag: etags[0] };
+    assert_eq!(table.write_async(&delete).unwrap().wait().unwrap(), [None]);
+    assert_eq!(table.get("bolts", "m4").unwrap(), None);
+}
+
+#[track_caller]
+fn check<T>(result: Result<T, Error>, text: &str) {
+    let error = result.map(drop).unwrap_err();
+    assert_eq!(error.to_string(), format!("{} ({text})", error.message()));
+}
+
+#[test]
+fn errors_name_the_table_the_entity_and_the_property() {
+    let (db, table) = open(Background::Manual);
+    check(db.table("nuts"), "table 'nuts'");
+    check(db.delete_table("nuts"), "table 'nuts'");
+    check(db.create_table("Parts"), "table 'Parts'");
+    check(db.create_table("a b"), "table 'a b'");
+    let of_bolt = "entity 'bolts' 'm4' of table 'parts'";
+    check(table.replace(bolt()), of_bolt);
+    check(table.delete("bolts", "m4"), of_bolt);
+    let etag = table.insert(bolt()).unwrap();
+    check(table.insert(bolt()), of_bolt);
+    table.upsert(bolt()).unwrap();
+    check(table.delete_if("bolts", "m4", etag), of_bolt);
+    let mut row = [("A", ValueRef::Int32(1))];
+    check(table.insert_properties(&mut EntityEncoder::default(), "bolts", "m4", &mut row), of_bolt);
+    let named = format!("property 'a b' of {of_bolt}");
+    check(table.upsert(bolt().with("a b", 1)), &named);
+    let large = format!("property 'Text' of {of_bolt}");
+    check(table.upsert(bolt().with("Text", "x".repeat(40_000))), &large);
+    check(table.insert(Entity::new("a/b", "1")), "entity 'a/b' '1' of table 'parts'");
+    let mut group = EntityGroup::new("bolts");
+    group.upsert(Entity::new("bolts", "m3")).unwrap().insert(bolt()).unwrap();
+    check(table.commit(&group), of_bolt);
+    check(group.insert(bolt()), "entity 'bolts' 'm4'");
+    db.delete_table("parts").unwrap();
+    check(table.upsert(bolt()), "table 'parts'");
+    check(table.get("bolts", "m4"), "table 'parts'");
+}
+
+#[test]
+fn an_error_of_opening_names_the_path_and_the_reason() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml/db");
+    let error = Db::open(path).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(path) && text.contains("os error"), "{text}");
+    assert!(!error.message().contains("os error"), "{error:?}");
+}
+
+#[test]
+fn after_waiting_no_background_work_is_left() {
+    for background in [Background::Manual, Background::OneThread, Background::Threads] {
+        let (db, table) = open(background);
+        for i in 0..2_000 {
+            table.upsert(Entity::new("p", format!("{:04}", i * 7 % 1_000)).with("I", i)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        assert!(!db.step(Duration::ZERO), "{background:?}");
+        assert!(db.stats().get("flushes").unwrap() > 1);
+        db.wait_idle().unwrap();
+    }
+}
