@@ -13,7 +13,7 @@ use crate::db::{Backup, CopyJob, Db};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::exec::{CopyRequest, Query, Request, Response, read_request};
 use crate::lsm::OnProgress;
-use crate::model::Entity;
+use crate::model::{Entity, GROUP_SIZE_MAX};
 use crate::query::{Filter, KeyRange, Page};
 use crate::table::{EntityGroup, LoadMode, Operation, Rejected, Table};
 
@@ -58,10 +58,7 @@ pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Res
         Request::Aggregate { table, filter, property, by_partition } => {
             aggregate(&db.table(&table)?, filter, &property, by_partition)?
         }
-        Request::Group { table, writes } => {
-            let table = db.table(&table)?;
-            Response::ok().etags(&table.commit(EntityGroup::from_operations(writes)?)?)
-        }
+        Request::Group { table, writes } => group(&db.table(&table)?, writes)?,
         Request::Reclaim { table, range } => reclaim(db, &table, range, progress)?,
         Request::DeleteRange { table, range } => done(db.table(&table)?.delete_range(&range))?,
         Request::Size { table, range } => size(db, &table, range)?,
@@ -118,6 +115,16 @@ fn write(table: &Table, write: Operation) -> Result<Response> {
     let is_delete = matches!(write, Operation::Delete { .. });
     let etag = table.write(write)?;
     Ok(if is_delete { Response::ok() } else { Response::ok().etag(etag) })
+}
+
+/// Commits a group. The error is that of the first operation that fails, malformed or not.
+fn group(table: &Table, writes: Vec<Result<Operation>>) -> Result<Response> {
+    let (group, refused) = EntityGroup::up_to_refused(writes, GROUP_SIZE_MAX)?;
+    if let Some(error) = refused {
+        let refused = || error.at_index(group.len());
+        return Err(table.first_failure(&group).unwrap_or_else(refused));
+    }
+    Ok(Response::ok().etags(&table.commit(group)?))
 }
 
 fn ttl(db: &Db, table: &str, seconds: Option<u64>) -> Result<Response> {

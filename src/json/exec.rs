@@ -38,9 +38,10 @@ const OPERATIONS_MAX: usize = 101;
 
 /// A parsed request.
 ///
-/// `Load` has an error in place of each invalid entity. `Reclaim` deletes a range of a table, or
-/// the whole table if the range is `None`, and frees the space. `Ttl` sets the lifetime of a
-/// table's rows if `seconds` is given (0 means that they do not expire), and returns it.
+/// `Group` and `Load` have an error in place of each invalid operation or entity. `Reclaim` deletes
+/// a range of a table, or the whole table if the range is `None`, and frees the space. `Ttl` sets
+/// the lifetime of a table's rows if `seconds` is given (0 means that they do not expire), and
+/// returns it.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -51,7 +52,7 @@ pub(crate) enum Request {
     Query { table: String, query: Query },
     Count { table: String, filter: Filter, by_partition: bool },
     Aggregate { table: String, filter: Filter, property: String, by_partition: bool },
-    Group { table: String, writes: Vec<Operation> },
+    Group { table: String, writes: Vec<Result<Operation>> },
     Load { table: String, mode: LoadMode, entities: Vec<Result<Entity>> },
     Reclaim { table: String, range: Option<KeyRange> },
     DeleteRange { table: String, range: KeyRange },
@@ -114,7 +115,7 @@ pub(crate) type Select = Option<Vec<String>>;
 /// Parses the request in one line.
 ///
 /// # Errors
-/// Errors with the Table service's codes and, for a group, with the index of the failing operation.
+/// Errors with the Table service's codes.
 pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     let line = std::str::from_utf8(line)
         .map_err(|error| invalid(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
@@ -250,9 +251,7 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     let table = fields.table()?;
     let ops = fields.take("ops").ok_or_else(|| invalid("'ops' is missing"))?;
     let ops = json::read_array(ops.get(), OPERATIONS_MAX)?;
-    let writes = ops.into_iter().enumerate();
-    let writes = writes.map(|(i, op)| read_write(op).map_err(|error| error.at_index(i)));
-    Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
+    Ok(Request::Group { table, writes: ops.into_iter().map(read_write).collect() })
 }
 
 /// The maximum number of entities in a load. It bounds the memory of the request and the length of

@@ -73,15 +73,10 @@ impl Metadata {
 /// The service's codes: `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`,
 /// `TooManyProperties`, and `OutOfRangeInput` for a date and time out of range.
 pub(crate) fn read_entity(text: &str) -> Result<Entity> {
-    encode_entity(text, &mut EntityEncoder::default())
-}
-
-/// Like [`read_entity`], with an encoder that may already know the shape.
-pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
     let members = Members::read(text)?;
     let partition_key = members.key(KeyPart::PartitionKey)?;
     let row_key = members.key(KeyPart::RowKey)?;
-    members.entity(partition_key, row_key, encoder)
+    members.entity(partition_key, row_key, &mut EntityEncoder::default())
 }
 
 /// Appends `entity` as a JSON object. With `select`, only the selected members are written; a
@@ -153,6 +148,13 @@ impl<'a> Members<'a> {
             None | Some(Scalar::Null) => Err(Error::refused(Code::PropertiesNeedValue)),
             Some(_) => Err(not_a(part.name(), "Edm.String")),
         }
+    }
+
+    /// Whether the key `part` is given as text of type Guid, DateTime or Binary.
+    pub(crate) fn has_typed_text(&self, part: KeyPart) -> bool {
+        use EdmType::{Binary, DateTime, Guid};
+        matches!(self.find(part.name()), Some(Scalar::String(_)))
+            && matches!(self.type_of(part.name()), Ok(Some(Guid | DateTime | Binary)))
     }
 
     /// Returns the text of a member as written in the JSON, without the quotes of a string. Used by
@@ -266,7 +268,11 @@ fn interpret_text<'v>(name: &str, text: &'v str, edm: EdmType) -> Result<Typed<'
             let bytes = BASE64.decode(text).map_err(|_| not_a(name, edm.name()));
             return bytes.map(Typed::Binary);
         }
-        EdmType::Boolean => text.parse().ok().map(ValueRef::Boolean),
+        EdmType::Boolean => match text {
+            "true" | "True" => Some(ValueRef::Boolean(true)),
+            "false" | "False" => Some(ValueRef::Boolean(false)),
+            _ => None,
+        },
         EdmType::Int32 => integer(text).and_then(|text| text.parse().ok()).map(ValueRef::Int32),
         EdmType::Int64 => integer(text).and_then(|text| text.parse().ok()).map(ValueRef::Int64),
         EdmType::Double => double::parse(text).map(ValueRef::Double),

@@ -77,7 +77,10 @@ fn annotated_values() {
     check(r#""A@odata.type":"Edm.String","A":"x""#, r#""A":"x""#);
     check(r#""A@odata.type":"Edm.Int32","A":7"#, r#""A":7"#);
     check(r#""A@odata.type":"Edm.Int32","A":"7""#, r#""A":7"#);
-    check(r#""A@odata.type":"Edm.Boolean","A":"true""#, r#""A":true"#);
+    for (text, value) in [("true", true), ("True", true), ("false", false), ("False", false)] {
+        let written = format!(r#""A@odata.type":"Edm.Boolean","A":"{text}""#);
+        check(&written, &format!(r#""A":{value}"#));
+    }
     for text in [
         r#""A@odata.type":"Edm.DateTime","A":"2023-11-05T08:30:00.5Z""#,
         r#""A@odata.type":"Edm.Guid","A":"0f8fad5b-d9cb-469f-a165-70867728950e""#,

@@ -130,32 +130,39 @@ fn read(
     let Resource::Entity { table, key } = &target.resource else {
         return Err(Code::InvalidInput.into());
     };
-    let level = Level::of(&*part.headers, &target.query, context.version)?;
+    let version = Part::version(&target.query, context.version)?;
+    let level = Level::of(&*part.headers, &target.query, version)?;
     let found = entities::find(context, &target.query, table, key)?;
     let etag = found.entity.etag().ok_or(Code::InternalError)?;
     let share = context.response_share(ANSWER_BYTES + found.body_at_most(context, level))?;
     Ok((etag, level, found.body(context, level, 0), share))
 }
 
-/// Carries out a changeset: all of it or nothing.
+/// Carries out a changeset: all of it or nothing. The error is that of the first operation that
+/// fails, malformed or not.
 fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
     let mut items = Vec::with_capacity(parts.len());
-    let mut operations = Vec::with_capacity(parts.len());
     let mut reader = Reader::default();
-    for (index, part) in parts.iter().enumerate() {
-        let (item, operation) =
-            reader.read(context, part).map_err(|fault| fault.at_index(index))?;
+    let operations = parts.iter().map(|part| {
+        let (item, operation) = reader.read(context, part)?;
         items.push(item);
-        operations.push(operation);
-    }
+        Ok::<_, Fault>(operation)
+    });
+    let group = EntityGroup::up_to_refused(operations, entities::REQUEST_SIZE_MAX);
     let indexed = |error: Error| {
         let fault = Fault::from(error);
         let index = fault.index.unwrap_or(0);
         fault.at_index(index)
     };
-    let name = reader.table.ok_or(Code::InvalidInput)?;
+    let (group, refused) = group.map_err(indexed)?;
+    let refused = refused.map(|fault| fault.at_index(group.len()));
+    let Some(name) = reader.table else {
+        return Err(refused.unwrap_or_else(|| Code::InvalidInput.into()));
+    };
     let table = context.account.db.table(&name).map_err(indexed)?;
-    let group = EntityGroup::within(operations, entities::REQUEST_SIZE_MAX).map_err(indexed)?;
+    if let Some(refused) = refused {
+        return Err(table.first_failure(&group).map_or(refused, indexed));
+    }
     let at_most = written_at_most(context, &name, &items, &group);
     let share = context.response_share(at_most)?;
     let etags = context.commit(&table, &group).map_err(indexed)?;
@@ -189,30 +196,31 @@ impl<'p> Reader<'p> {
         context: &RequestContext<'_>,
         part: &Part<'p>,
     ) -> Result<(Item<'p>, Operation), Fault> {
+        if part.is_read() {
+            return Err(Code::InvalidInput.into());
+        }
         let (headers, level) = (&part.headers, self.level.take());
-        let known = self.meaning.take().filter(|(method, known, _)| {
-            // Two operations that share the list of headers have identical headers.
-            *method == part.method && Arc::ptr_eq(known, headers)
-        });
-        let are_known = known.is_some();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let meaning = Meaning::of(part.method()?, context.version);
-                (part.method, Arc::clone(headers), meaning)
-            }
-        };
-        let (_, _, meaning) = self.meaning.insert(known);
-        let (target, is_authenticated) = match self.target.take() {
-            Some((url, target)) if url == part.url => (target, are_known),
+        let (target, is_same) = match self.target.take() {
+            Some((url, target)) if url == part.url => (target, true),
             _ => (part.target(context.target)?, false),
         };
         let (_, target) = self.target.insert((part.url, target));
+        let version = Part::version(&target.query, context.version)?;
+        let known = self.meaning.take().filter(|(method, known, meaning)| {
+            // Two operations that share the list of headers have identical headers.
+            *method == part.method && Arc::ptr_eq(known, headers) && meaning.version == version
+        });
+        let are_known = is_same && known.is_some();
+        let known = match known {
+            Some(known) => known,
+            None => (part.method, Arc::clone(headers), Meaning::of(part.method()?, version)),
+        };
+        let (_, _, meaning) = self.meaning.insert(known);
         let (resource, body) = (&target.resource, || Ok(part.body));
         let write = entities::read_write(resource, &**headers, meaning, body, &mut self.encoder)?;
         let level = match (meaning.method, level) {
-            (Method::Post, Some(level)) if is_authenticated => level,
-            (Method::Post, _) => Level::of(&**headers, &target.query, context.version)?,
+            (Method::Post, Some(level)) if are_known => level,
+            (Method::Post, _) => Level::of(&**headers, &target.query, version)?,
             _ => Level::Minimal,
         };
         self.level = Some(level);

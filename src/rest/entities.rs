@@ -45,7 +45,7 @@ pub(super) struct Write<'t> {
 /// a batch mostly have the same headers and then share one `Meaning`.
 pub(super) struct Meaning {
     pub(super) method: Method,
-    version: Version,
+    pub(super) version: Version,
     condition: Option<Condition>,
     has_json: bool,
     preference: Option<Option<Preference>>,

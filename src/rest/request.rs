@@ -74,6 +74,15 @@ impl Request {
         has_body && !is_told
     }
 
+    /// True if the body has a transfer coding other than a single `chunked`, which the HTTP library
+    /// would not decode.
+    pub(crate) fn has_unknown_coding(&self) -> bool {
+        let mut codings = self.headers.get_all(TRANSFER_ENCODING).iter();
+        let is_chunked =
+            |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+        codings.next().is_some_and(|first| !is_chunked(first) || codings.next().is_some())
+    }
+
     /// Grows `share`, the part of the budget of unsent responses that this response reserves, to
     /// `bytes`. Must be called before the response is built.
     ///
@@ -90,10 +99,10 @@ impl Request {
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }
     }
 
-    /// Marks the connection as authenticated.
-    pub(super) fn mark_authenticated(&self) {
+    /// Marks the connection as one of a client that has a key or token of `account`.
+    pub(super) fn mark_authenticated(&self, account: &str) {
         if let Some(slot) = &self.slot {
-            slot.mark_authenticated();
+            slot.mark_authenticated(account);
         }
     }
 

@@ -147,7 +147,7 @@ impl Service {
         let target = self.target(request)?;
         let account = self.accounts.get(&target.account).ok_or(Code::ResourceNotFound)?;
         auth::authenticate(request, account, &target)?;
-        request.mark_authenticated();
+        request.mark_authenticated(&account.name);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Service {
         let version = Version::of(request, &target.query)?.unwrap_or(Version::DEFAULT);
         let method = Method::of(&request.method, request)?;
         let grant = auth::authenticate(request, account, target)?;
-        request.mark_authenticated();
+        request.mark_authenticated(&account.name);
         let base = target.base(request.scheme(), request.host());
         self.dispatch(&RequestContext {
             request,

@@ -133,7 +133,7 @@ pub(super) fn share(request: &Request, account: &Account, reply: Reply) -> Reply
 pub(super) fn is_shared(request: &Request, account: &Account) -> bool {
     let origin = request.value("Origin");
     let rules = properties(account).map(|properties| properties.cors).unwrap_or_default();
-    origin.is_some() && !cors::actual(&rules, &request.method, origin, &[]).is_empty()
+    origin.is_some() && cors::matching(&rules, &request.method, origin).is_some()
 }
 
 fn with_all(reply: Reply, answer: cors::Answer) -> Reply {

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use crate::error::{Code, Error, Result, put_quoted};
 use crate::format::key::{put_row_key, user_key};
-use crate::lsm::{Batch, CommitTicket, Op, Ops};
+use crate::lsm::{Action, Batch, CommitTicket, Condition, Op, Ops};
 use crate::model::{
     ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, Numbers, check_key,
 };
@@ -133,15 +133,40 @@ impl EntityGroup {
         operations: impl IntoIterator<Item = Operation>,
         size_max: usize,
     ) -> Result<Self> {
-        let mut operations = operations.into_iter().peekable();
-        let Some(first) = operations.peek() else {
-            return Err(Error::refused(Code::InvalidInput));
-        };
-        let mut group = EntityGroup { size_max, ..EntityGroup::new(first.keys().0) };
-        for operation in operations {
-            group.push(operation)?;
+        let (group, refused) = Self::up_to_refused(operations.into_iter().map(Ok), size_max)?;
+        match refused {
+            None if group.is_empty() => Err(Error::refused(Code::InvalidInput)),
+            None => Ok(group),
+            Some(error) => Err(error),
         }
-        Ok(group)
+    }
+
+    /// Creates a group of the operations before the first one that is malformed or that
+    /// [`push`](Self::push) refuses. Also returns the error of that operation, whose index is the
+    /// length of the group.
+    ///
+    /// # Errors
+    /// Those of more than 100 operations, and of a size of more than `size_max` bytes.
+    pub(crate) fn up_to_refused<E: From<Error>>(
+        operations: impl IntoIterator<Item = std::result::Result<Operation, E>>,
+        size_max: usize,
+    ) -> Result<(Self, Option<E>)> {
+        let mut group = EntityGroup { size_max, ..EntityGroup::new("") };
+        for operation in operations {
+            let operation = match operation {
+                Ok(operation) => operation,
+                Err(error) => return Ok((group, Some(error))),
+            };
+            if group.is_empty() {
+                operation.keys().0.clone_into(&mut group.partition_key);
+            }
+            let is_full = group.len() >= GROUP_OPERATIONS_MAX;
+            if let Err(error) = group.push(operation) {
+                let is_limit = is_full || error.code() == Code::RequestBodyTooLarge.as_str();
+                return if is_limit { Err(error) } else { Ok((group, Some(error.into()))) };
+            }
+        }
+        Ok((group, None))
     }
 
     /// Adds an operation.
@@ -326,7 +351,7 @@ impl Table {
         durability: Durability,
     ) -> Result<Vec<Option<ETag>>> {
         let group = group.borrow();
-        let seq = self.with_batch(group, |batch| self.engine.commit(batch, durability))?;
+        let seq = self.with_batch(group, false, |batch| self.engine.commit(batch, durability))?;
         Ok(etags(group, ETag(seq)))
     }
 
@@ -344,19 +369,34 @@ impl Table {
         let group = group.borrow();
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
-        let ticket = self.with_batch(group, submit)?;
+        let ticket = self.with_batch(group, false, submit)?;
         let etags = etags(group, ETag(ticket.seq));
         Ok(Ticket::new(ticket, etags))
     }
 
+    /// Returns the error with which a commit of the group would fail now, if any. Commits nothing.
+    pub(crate) fn first_failure(&self, group: &EntityGroup) -> Option<Error> {
+        if group.is_empty() {
+            return None;
+        }
+        let commit = |batch: &Batch<'_>| self.engine.commit(batch, self.durability());
+        let error = self.with_batch(group, true, commit).err()?;
+        (error.index() != Some(group.len())).then_some(error)
+    }
+
     /// Builds the group's batch and calls `with` with it. The batch borrows its keys from one
     /// buffer and its rows from the entities.
+    ///
+    /// If an operation is refused without reading, or if `fails`, the batch consists of the
+    /// operations before it and of one that always fails. So nothing is written, and the error of
+    /// an earlier operation takes precedence.
     fn with_batch<R>(
         &self,
         group: &EntityGroup,
+        fails: bool,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
-        self.try_with_batch(group, with).map_err(|error| {
+        self.try_with_batch(group, fails, with).map_err(|error| {
             let failed = error.index().and_then(|index| group.operations().get(index));
             self.about(error, failed.map_or((group.partition_key(), ""), Operation::keys))
         })
@@ -365,6 +405,7 @@ impl Table {
     fn try_with_batch<R>(
         &self,
         group: &EntityGroup,
+        fails: bool,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
         let operations = group.operations();
@@ -378,22 +419,43 @@ impl Table {
         let mut ends = Vec::with_capacity(operations.len());
         let mut ops = Ops::with_capacity(operations.len());
         let mut numbers = Numbers::new(&self.engine.env().shapes);
-        for (index, operation) in operations.iter().enumerate() {
-            let at_index = |error: Error| error.at_index(index);
-            let row_key = operation.row_key();
-            check_key(KeyPart::RowKey, row_key).map_err(at_index)?;
-            let (condition, action) = self.asked(operation, &mut numbers).map_err(at_index)?;
+        let mut refused = None;
+        let mut push = |row_key: &str, (condition, action)| {
             ops.push(Op { key: (&[][..]).into(), hash: 0, condition, action });
             keys.extend_from_slice(&partition);
             put_row_key(&mut keys, row_key);
             ends.push(keys.len());
+        };
+        for (index, operation) in operations.iter().enumerate() {
+            let row_key = operation.row_key();
+            let checked = check_key(KeyPart::RowKey, row_key);
+            match checked.and_then(|()| self.asked(operation, &mut numbers)) {
+                Ok(asked) => push(row_key, asked),
+                Err(error) if index == 0 => return Err(error.at_index(0)),
+                Err(error) => {
+                    refused = Some(error.at_index(index));
+                    break;
+                }
+            }
+        }
+        if fails || refused.is_some() {
+            // No row has this key, because keys must not contain control characters. It is next to
+            // the key of the first operation, so a gate closed to it is most likely closed to both.
+            let key = [operations[0].row_key(), "\u{1}"].concat();
+            push(&key, (Condition::Present, Action::Delete));
         }
         let mut start = 0;
         for (op, end) in ops.iter_mut().zip(ends) {
             let key = &keys[start..end];
             (op.key, op.hash, start) = (key.into(), self.engine.env().hash(key), end);
         }
-        with(&self.batch(ops, true))
+        let done = with(&self.batch(ops, true));
+        match refused {
+            Some(refused) if done.as_ref().err().is_none_or(|e| e.index() == refused.index()) => {
+                Err(refused)
+            }
+            _ => done,
+        }
     }
 }
 

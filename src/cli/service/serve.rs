@@ -86,7 +86,7 @@ pub(in crate::cli) struct Serve {
     backups: BackupArgs,
     #[command(flatten)]
     open: OpenArgs,
-    /// Which events are logged on standard error, one JSON object per line
+    /// Which events are logged on standard error: short lines on a terminal, JSON elsewhere
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
 }

@@ -2,16 +2,18 @@
 //!
 //! Invariants
 //! * there are no more connections than slots, except for a bounded number that are being closed;
-//! * when no slot is free, the oldest unauthenticated connection without a complete request is
-//!   closed, so silent or slow clients cannot lock out others;
+//! * when no slot is free, a connection without a complete request is closed: the oldest
+//!   unauthenticated one, or else one of an account above its share, so no client locks out others;
 //! * requests that are being carried out and unsent answers are cut off only at a time limit;
 //! * a close first reads unread input for a bounded time, because a reset may lose the answer.
 //!
 //! `server` enforces time limits, and `auth` authenticates clients.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,17 +24,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Sleep, sleep};
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::limits::{DRAINED_BYTES_MAX, REFUSALS_MAX, SMALL_BYTES};
 
 /// The connection slots of a server.
 #[derive(Debug)]
 pub(in crate::rest) struct ConnectionSlots {
+    places: usize,
     free: Arc<Semaphore>,
     /// Permits for connections that gave up their slot and are still closing.
     leaving: Arc<Semaphore>,
     taken: Mutex<Taken>,
+    /// The number of connections and answers so far, see [`State::turn`].
+    turns: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +50,8 @@ struct Taken {
 /// The slot and the state of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
+    peer: IpAddr,
+    turns: Arc<AtomicU64>,
     state: Mutex<State>,
     leave: Notify,
     /// Whether the connection is closed after the current answer, while the client may still be
@@ -74,7 +81,10 @@ struct State {
     /// The permit that limits the number of connections. Held until the connection is closed.
     place: OwnedSemaphorePermit,
     phase: Phase,
-    is_authenticated: bool,
+    /// The account whose key or token the client has presented; `None` until then.
+    account: Option<Arc<str>>,
+    /// Orders the connections by their latest answer, or else by their opening.
+    turn: u64,
     has_begun: bool,
     leaves: bool,
 }
@@ -121,6 +131,8 @@ const PIECE_BYTES: usize = 4 << 10;
 impl ConnectionSlots {
     pub(in crate::rest) fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
+            places,
+            turns: Arc::new(AtomicU64::new(0)),
             free: Arc::new(Semaphore::new(places)),
             leaving: Arc::new(Semaphore::new(REFUSALS_MAX)),
             taken: Mutex::default(),
@@ -129,7 +141,7 @@ impl ConnectionSlots {
 
     /// Takes a free slot, or the slot of the oldest connection that may be closed. Returns `None`
     /// if there is neither.
-    pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
+    pub(in crate::rest) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<HeldSlot> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
             Ok(place) => place,
@@ -137,24 +149,28 @@ impl ConnectionSlots {
         };
         let id = taken.next;
         taken.next += 1;
-        let slot = Arc::new(ConnectionSlot::new(place));
+        let turns = Arc::clone(&self.turns);
+        let slot = Arc::new(ConnectionSlot { turns, ..ConnectionSlot::new(place, peer) });
+        slot.next_turn(&mut slot.state.lock());
         taken.slots.insert(id, Arc::clone(&slot));
         Some(HeldSlot { slots: Arc::clone(self), id, slot })
     }
 
     fn free_one(&self, taken: &Taken) -> Option<OwnedSemaphorePermit> {
         let mut leaving = Arc::clone(&self.leaving).try_acquire_owned().ok()?;
-        for slot in taken.slots.values() {
+        let mut gives_up = |slot: &Arc<ConnectionSlot>, is_known: bool| {
             let mut state = slot.state.lock();
-            let waits = matches!(state.phase, Phase::Head | Phase::Body);
-            if !state.is_authenticated && !state.leaves && waits {
+            let is_chosen = state.may_leave() && state.account.is_some() == is_known;
+            if is_chosen {
                 std::mem::swap(&mut state.place, &mut leaving);
                 state.leaves = true;
                 slot.leave.notify_one();
-                return Some(leaving);
             }
-        }
-        None
+            is_chosen
+        };
+        let is_freed = taken.slots.values().any(|slot| gives_up(slot, false))
+            || taken.above_share(self.places).is_some_and(|slot| gives_up(slot, true));
+        is_freed.then_some(leaving)
     }
 
     /// Closes the connections that have neither a request in progress nor an unsent answer.
@@ -169,15 +185,52 @@ impl ConnectionSlots {
     }
 }
 
+impl Taken {
+    /// Returns a connection that may be closed and whose account has more than its share of the
+    /// slots: an equal part for each account that has connections, and one for further clients. Of
+    /// these, it returns the connection of the account, and then of the address, with the most
+    /// connections that has been idle for longest.
+    fn above_share(&self, places: usize) -> Option<&Arc<ConnectionSlot>> {
+        let (mut of_account, mut of_client) = (HashMap::new(), HashMap::new());
+        for slot in self.slots.values() {
+            let state = slot.state.lock();
+            if let Some(account) = state.account.clone().filter(|_| !state.leaves) {
+                *of_client.entry((Arc::clone(&account), slot.peer)).or_insert(0) += 1;
+                *of_account.entry(account).or_insert(0) += 1;
+            }
+        }
+        let share = (places / (of_account.len() + 1)).max(1);
+        let candidates = self.slots.values().filter_map(|slot| {
+            let state = slot.state.lock();
+            let account = state.account.clone().filter(|_| state.may_leave())?;
+            let held = of_account.get(&account).copied().filter(|held| *held > share)?;
+            let of_client = of_client.get(&(account, slot.peer)).copied();
+            let is_idle = state.phase == Phase::Head;
+            Some(((held, of_client, is_idle, Reverse(state.turn)), slot))
+        });
+        candidates.max_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
+    }
+}
+
+impl State {
+    /// Whether the connection can be closed without cutting off a complete request or an answer.
+    fn may_leave(&self) -> bool {
+        !self.leaves && matches!(self.phase, Phase::Head | Phase::Body)
+    }
+}
+
 impl ConnectionSlot {
     /// Creates the slot of a new connection. It holds the permit `place`, which counts against the
     /// limit on connections.
-    pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
+    pub(in crate::rest) fn new(place: OwnedSemaphorePermit, peer: IpAddr) -> Self {
         ConnectionSlot {
+            peer,
+            turns: Arc::new(AtomicU64::new(0)),
             state: Mutex::new(State {
                 place,
                 phase: Phase::Head,
-                is_authenticated: false,
+                account: None,
+                turn: 0,
                 has_begun: false,
                 leaves: false,
             }),
@@ -268,9 +321,16 @@ impl ConnectionSlot {
         self.state.lock().has_begun
     }
 
-    /// Records that the client has presented a valid key or token.
-    pub(in crate::rest) fn mark_authenticated(&self) {
-        self.state.lock().is_authenticated = true;
+    /// Records that the client has presented a valid key or token of `account`.
+    pub(in crate::rest) fn mark_authenticated(&self, account: &str) {
+        let mut state = self.state.lock();
+        if state.account.as_deref() != Some(account) {
+            state.account = Some(account.into());
+        }
+    }
+
+    fn next_turn(&self, state: &mut State) {
+        state.turn = self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that the answer to the request is ready to be sent.
@@ -290,6 +350,7 @@ impl ConnectionSlot {
         let mut state = self.state.lock();
         if state.phase == Phase::Writing {
             state.phase = Phase::Head;
+            self.next_turn(&mut state);
         }
     }
 }
@@ -388,6 +449,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::task::Waker;
 
     use tokio::io::AsyncWriteExt;
@@ -399,8 +461,10 @@ mod tests {
         future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     fn taken(slots: &Arc<ConnectionSlots>) -> HeldSlot {
-        slots.take().unwrap()
+        slots.take(PEER).unwrap()
     }
 
     #[test]
@@ -412,24 +476,61 @@ mod tests {
         assert!(!is_done(first.slot.begin()), "the slot was already taken from the connection");
         // A connection keeps its slot if it is authenticated, or if its request is being carried
         // out.
-        second.slot.mark_authenticated();
+        second.slot.mark_authenticated("acme");
         assert!(is_done(third.slot.begin()) && is_done(third.slot.work()));
         assert!(is_done(fourth.slot.begin()));
         let fifth = taken(&slots);
         assert!(is_done(fourth.slot.left()) && !is_done(fourth.slot.work()));
-        fifth.slot.mark_authenticated();
-        assert!(slots.take().is_none());
+        fifth.slot.mark_authenticated("labs");
+        assert!(slots.take(PEER).is_none());
         drop(second);
-        assert!(slots.take().is_some());
+        assert!(slots.take(PEER).is_some());
+    }
+
+    #[test]
+    fn an_account_above_its_share_gives_up_the_slot_idle_for_longest() {
+        let slots = ConnectionSlots::new(4);
+        let held = [0, 0, 0, 9].map(|host| slots.take([127, 0, 0, host].into()).unwrap());
+        held.iter().for_each(|held| held.slot.mark_authenticated("acme"));
+        // The first connection gets an answer, so the second one has been idle for longest. The
+        // last one has an address with fewer connections.
+        held[0].slot.answered();
+        held[0].slot.written();
+        held[0].slot.flushed();
+        let left = || held.each_ref().map(|held| is_done(held.slot.left()));
+        let first = taken(&slots);
+        assert_eq!(left(), [false, true, false, false]);
+        // The account still has three slots, and both accounts have a share of one.
+        first.slot.mark_authenticated("labs");
+        let second = taken(&slots);
+        assert_eq!(left(), [false, false, true, false]);
+        second.slot.mark_authenticated("labs");
+        // No request in progress is cut off.
+        for held in [&held[0], &held[3], &first, &second] {
+            assert!(is_done(held.slot.begin()) && is_done(held.slot.work()));
+        }
+        assert!(slots.take(PEER).is_none());
+        drop(first);
+        assert!(slots.take(PEER).is_some());
+    }
+
+    #[test]
+    fn accounts_within_their_shares_keep_their_slots() {
+        let slots = ConnectionSlots::new(3);
+        let held: Vec<_> = (0..3).map(|_| taken(&slots)).collect();
+        for (held, account) in held.iter().zip(["acme", "labs", "shop"]) {
+            held.slot.mark_authenticated(account);
+        }
+        assert!(slots.take(PEER).is_none());
     }
 
     #[test]
     fn the_number_of_closing_connections_is_limited() {
         let slots = ConnectionSlots::new(1);
         let mut gone: Vec<_> = (0..=REFUSALS_MAX).map(|_| taken(&slots)).collect();
-        assert!(slots.take().is_none());
+        assert!(slots.take(PEER).is_none());
         gone.remove(0);
-        assert!(slots.take().is_some());
+        assert!(slots.take(PEER).is_some());
     }
 
     #[test]

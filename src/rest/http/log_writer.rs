@@ -1,5 +1,6 @@
 //! Logs to standard error through a queue, which a thread of `tracing-appender` writes. Bounds the
-//! bytes that wait to be written, counts lost lines, and logs panics.
+//! bytes that wait to be written, counts lost lines, and logs panics. Events are lines for people
+//! (`log_format`) on a terminal, and JSON elsewhere.
 //!
 //! Invariants
 //! * logging, also of a panic, never waits for the reader of standard error, and does not fail if
@@ -9,13 +10,16 @@
 //! * lines are written in order, and none begins in the middle of another one.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 
-use tracing::Level;
+use tracing::{Level, Subscriber};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+use super::log_format::ForPeople;
 
 /// The maximum number of bytes that wait to be written. A line counts as at least
 /// [`LINE_BYTES_MIN`] bytes, which bounds the number of lines, too.
@@ -65,7 +69,7 @@ impl LogWriter {
         let counts = Arc::new(Counts::default());
         let (log, guard) = LogWriter::new(Sink::new(io::stderr(), Arc::clone(&counts)), counts);
         log.log_panics();
-        log.subscribe(level);
+        log.subscribe(level, io::stderr().is_terminal());
         (log, guard)
     }
 
@@ -79,7 +83,7 @@ impl LogWriter {
         (LogWriter { queue, counts }, guard)
     }
 
-    fn subscribe(&self, level: LogLevel) {
+    fn subscribe(&self, level: LogLevel, is_terminal: bool) {
         let level = match level {
             LogLevel::Off => return,
             LogLevel::Problems => Level::WARN,
@@ -87,13 +91,10 @@ impl LogWriter {
             LogLevel::Connections => Level::DEBUG,
         };
         let writer = self.clone();
-        let log = tracing_subscriber::fmt().json().with_max_level(level);
-        // If this were enabled, `tracing` would report an error of the log to standard error, and
-        // panic if that is closed.
-        let log = log.log_internal_errors(false).with_writer(move || writer.clone());
+        let log = subscriber(level, is_terminal, move || writer.clone());
         // This fails for a second server in the process. Its events are then written to the log of
         // the first server.
-        drop(log.try_init());
+        drop(tracing::subscriber::set_global_default(log));
     }
 
     /// Logs panics, too. The standard library's message would block if nothing reads standard
@@ -130,6 +131,22 @@ impl LogWriter {
             self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.lost_lines.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Returns the subscriber that writes events as lines to `writer`.
+fn subscriber(
+    level: Level,
+    is_terminal: bool,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+) -> Box<dyn Subscriber + Send + Sync> {
+    let log = tracing_subscriber::fmt().with_max_level(level);
+    // If this were enabled, `tracing` would report an error of the log to standard error, and panic
+    // if that is closed.
+    let log = log.log_internal_errors(false).with_writer(writer);
+    match is_terminal {
+        true => Box::new(log.event_format(ForPeople).finish()),
+        false => Box::new(log.json().finish()),
     }
 }
 
@@ -242,6 +259,58 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[derive(Clone, Default)]
+    struct Shown(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shown {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the log of some events, without the time that begins the lines for people.
+    fn logged(is_terminal: bool) -> Vec<String> {
+        let shown = Shown::default();
+        let writer = shown.clone();
+        let log = subscriber(Level::INFO, is_terminal, move || writer.clone());
+        tracing::subscriber::with_default(log, || {
+            let (id, path, code) = ("7c3f", "/acme/people(\u{1b}[31m", "TableNotFound");
+            let micros = 1_234_u64;
+            tracing::info!(request = %id, method = "GET", path, status = 404, code, micros, "request");
+            tracing::info!(method = "GET", path = "/", status = 200, code = "", "request");
+            tracing::warn!(why = "two\nlines", files = 7, "trouble");
+            tracing::debug!("not logged");
+        });
+        let text = String::from_utf8(shown.0.lock().clone()).unwrap();
+        let shown = |line: &str| match is_terminal {
+            true => {
+                assert_eq!(line.find('Z'), Some("04:05:06".len()), "{line}");
+                line[9..].to_owned()
+            }
+            false => line.to_owned(),
+        };
+        text.lines().map(shown).collect()
+    }
+
+    #[test]
+    fn events_are_lines_for_people_on_a_terminal_and_json_elsewhere() {
+        let lines = [
+            " GET /acme/people(\\u{1b}[31m 404 TableNotFound 1.2 ms",
+            " GET / 200 0.0 ms",
+            " WARN trouble why=two\\nlines files=7",
+        ];
+        assert_eq!(logged(true), lines);
+        let lines = logged(false);
+        assert_eq!(lines.len(), 3);
+        let first: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!((&first["fields"]["status"], &first["level"]), (&404.into(), &"INFO".into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub(super) mod body;
 pub(super) mod connection_slots;
 pub(super) mod fd_limit;
 pub(crate) mod limits;
+mod log_format;
 pub(crate) mod log_writer;
 pub(super) mod metrics;
 pub(super) mod process;

@@ -108,7 +108,7 @@ impl Server {
                     continue;
                 }
             };
-            let Some(held_slot) = slots.take() else {
+            let Some(held_slot) = slots.take(peer.ip()) else {
                 // Answers only if TLS is off, because a TLS client could not read the plain text.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
@@ -150,7 +150,7 @@ async fn refuse(
         let reply = service.refuse(&request, Code::ServerBusy.into());
         ready(Ok::<_, Infallible>(response(reply, Share::default(), |body| body)))
     });
-    let slot = Arc::new(ConnectionSlot::new(slot));
+    let slot = Arc::new(ConnectionSlot::new(slot, peer.ip()));
     slot.leave_input_unread();
     let stream = TokioIo::new(SlotStream::new(stream, slot));
     let mut http = http1::Builder::new();
@@ -315,7 +315,7 @@ fn head_bytes(head: &Parts) -> usize {
 ///
 /// # Errors
 /// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`,
-/// `OperationTimedOut`; 431.
+/// `OperationTimedOut`; 431; `NotImplemented` for an unknown transfer coding.
 async fn receive(
     mut body: Incoming,
     request: &Request,
@@ -329,6 +329,10 @@ async fn receive(
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");
         return Err(Fault { status: 431, ..fault });
+    }
+    if request.has_unknown_coding() {
+        leave();
+        return Err(Code::NotImplemented.into());
     }
     if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
@@ -510,9 +514,9 @@ mod tests {
         let sent = runtime.block_on(async {
             let (stream, mut client) = tokio::io::duplex(4 << 10);
             client.write_all(request.as_bytes()).await.unwrap();
-            let held_slot = ConnectionSlots::new(1).take().unwrap();
-            let (slot, open) = (Arc::clone(&held_slot.slot), GracefulShutdown::new());
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            let held_slot = ConnectionSlots::new(1).take(peer.ip()).unwrap();
+            let (slot, open) = (Arc::clone(&held_slot.slot), GracefulShutdown::new());
             let known = Client { peer: peer.ip(), is_encrypted: false, slot: Arc::clone(&slot) };
             let served = serve_requests(stream, known, Arc::clone(&shared), open.watcher());
             serve_until_cut_off(served, peer, &slot, &limits).await;

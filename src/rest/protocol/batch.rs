@@ -19,9 +19,9 @@ use memchr::memchr;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
-use super::address::Target;
+use super::address::{Parameter, Parameters, Target};
 use super::fault::Fault;
-use super::headers::{Headers, Media, Method, trimmed};
+use super::headers::{Headers, Media, Method, Version, trimmed};
 use crate::model::GROUP_OPERATIONS_MAX;
 
 /// The content of a batch.
@@ -107,11 +107,7 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
     }
     let parts = parts.into_iter().map(|part| Part::read(part, &mut recent));
     let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(invalid)?;
-    match parts.iter().position(|part| is_read(part.method)) {
-        Some(index) => Err(invalid().at_index(index)),
-        None if parts.is_empty() => Err(invalid()),
-        None => Ok(Envelope::Changeset(parts)),
-    }
+    if parts.is_empty() { Err(invalid()) } else { Ok(Envelope::Changeset(parts)) }
 }
 
 impl<'a> Part<'a> {
@@ -120,12 +116,33 @@ impl<'a> Part<'a> {
         Method::of(self.method, &*self.headers)
     }
 
-    /// Returns the target of this operation; `outer` is the target of the batch.
+    /// Whether this is a read, which a changeset must not contain.
+    pub(crate) fn is_read(&self) -> bool {
+        is_read(self.method)
+    }
+
+    /// Returns the target of this operation; `outer` is the target of the batch. Checks its query
+    /// string like that of a request of its own.
     pub(crate) fn target(&self, outer: &Target) -> Result<Target, Fault> {
         // The front end's HTML error page is only for whole requests. An operation in a batch gets
         // an ordinary error instead.
         let plain = |fault: Fault| if fault.is_html() { Fault::query_syntax() } else { fault };
-        outer.read_inner(self.url).map_err(plain)
+        let target = outer.read_inner(self.url).map_err(plain)?;
+        target.query.timeout()?;
+        match target.query.get(Parameter::Comp) {
+            Some(comp) => Err(Fault::parameter("comp", comp, "Not known of an operation.")),
+            None => Ok(target),
+        }
+    }
+
+    /// Returns the version in the query string of this operation, or else `outer`, the version of
+    /// the batch.
+    pub(crate) fn version(query: &Parameters, outer: Version) -> Result<Version, Fault> {
+        let none: &[(&str, &str)] = &[];
+        match query.get(Parameter::ApiVersion) {
+            Some(_) => Ok(Version::of(none, query)?.unwrap_or(outer)),
+            None => Ok(outer),
+        }
     }
 
     fn read(text: &'a str, recent: &mut Recent<'a>) -> Option<Part<'a>> {

@@ -158,11 +158,19 @@ pub(crate) fn read_new_table(text: &str) -> Result<String, Fault> {
 /// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`,
 /// `OutOfRangeInput`.
 pub(crate) fn read_insert(text: &str, encoder: &mut EntityEncoder) -> Result<Entity, Fault> {
-    odata::encode_entity(text, encoder).map_err(refused)
+    let members = odata::Members::read(text).map_err(refused)?;
+    let key = |part| {
+        members.key(part).map_err(|error| match error.code() == Code::InvalidInput.as_str() {
+            true => Code::InvalidInput.into(),
+            false => Fault::from(error),
+        })
+    };
+    let (partition_key, row_key) = (key(KeyPart::PartitionKey)?, key(KeyPart::RowKey)?);
+    members.entity(partition_key, row_key, encoder).map_err(refused)
 }
 
 /// Reads the entity of a replace, merge or upsert. Its keys are in the address; keys in the body
-/// are ignored.
+/// are ignored. As in the Azure service, they may also be of type Guid, DateTime or Binary.
 ///
 /// # Errors
 /// As [`read_insert`], but keys may be missing.
@@ -174,6 +182,7 @@ pub(crate) fn read_update(
     let members = odata::Members::read(text).map_err(refused)?;
     for part in [KeyPart::PartitionKey, KeyPart::RowKey] {
         match members.key(part) {
+            _ if members.has_typed_text(part) => {}
             Err(error) if error.code() == Code::InvalidInput.as_str() => {
                 return Err(refused(error));
             }

@@ -23,6 +23,13 @@ use elements::{boolean, document, only, required, unsupported, value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) id: String,
+    /// The element `AccessPolicy`, which may be absent.
+    pub(crate) access: Option<Access>,
+}
+
+/// The rights that a stored access policy grants; each may be left to the token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Access {
     pub(crate) start: Option<DateTime>,
     pub(crate) expiry: Option<DateTime>,
     /// The permissions: letters of `raud`.
@@ -99,20 +106,19 @@ pub(crate) fn read_policies(text: &str) -> Result<Vec<Policy>, Fault> {
         if id.text.is_empty() || is_long || policies.iter().any(|policy| policy.id == id.text) {
             return Err(value(id));
         }
-        let access = element.child("AccessPolicy");
-        policies.push(read_policy(id.text.clone(), access)?);
+        let access = element.child("AccessPolicy").map(read_access).transpose()?;
+        policies.push(Policy { id: id.text.clone(), access });
     }
     Ok(policies)
 }
 
-fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
-    let mut policy = Policy { id, start: None, expiry: None, permissions: None };
-    let Some(access) = access else { return Ok(policy) };
-    only(access, &["Start", "Expiry", "Permission"])?;
-    let given = |name| access.child(name).filter(|element| !element.text.is_empty());
+fn read_access(element: &Element) -> Result<Access, Fault> {
+    let mut access = Access::default();
+    only(element, &["Start", "Expiry", "Permission"])?;
+    let given = |name| element.child(name).filter(|element| !element.text.is_empty());
     let time = |element: &Element| time::read_iso(&element.text).ok_or_else(|| value(element));
-    policy.start = given("Start").map(time).transpose()?;
-    policy.expiry = given("Expiry").map(time).transpose()?;
+    access.start = given("Start").map(time).transpose()?;
+    access.expiry = given("Expiry").map(time).transpose()?;
     if let Some(element) = given("Permission") {
         let letters = &element.text;
         let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
@@ -120,9 +126,9 @@ fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
         if letters.len() > PERMISSIONS.len() || !letters.chars().all(known) {
             return Err(value(element));
         }
-        policy.permissions = Some(letters.clone());
+        access.permissions = Some(letters.clone());
     }
-    Ok(policy)
+    Ok(access)
 }
 
 /// Appends the policies of a table.
@@ -132,22 +138,30 @@ pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &[Policy]) {
         return out.extend_from_slice(b"<SignedIdentifiers />");
     }
     xml::open(out, "SignedIdentifiers");
-    for Policy { id, start, expiry, permissions } in policies {
+    for Policy { id, access } in policies {
         xml::open(out, "SignedIdentifier");
         xml::put(out, "Id", id);
-        xml::open(out, "AccessPolicy");
-        for (name, time) in [("Start", start), ("Expiry", expiry)] {
-            if let Some(time) = time {
-                xml::put(out, name, &time::seven_digits(*time));
-            }
+        if let Some(access) = access {
+            access.put(out);
         }
-        if let Some(permissions) = permissions {
-            xml::put(out, "Permission", permissions);
-        }
-        xml::close(out, "AccessPolicy");
         xml::close(out, "SignedIdentifier");
     }
     xml::close(out, "SignedIdentifiers");
+}
+
+impl Access {
+    fn put(&self, out: &mut Vec<u8>) {
+        xml::open(out, "AccessPolicy");
+        for (name, time) in [("Start", self.start), ("Expiry", self.expiry)] {
+            if let Some(time) = time {
+                xml::put(out, name, &time::seven_digits(time));
+            }
+        }
+        if let Some(permissions) = &self.permissions {
+            xml::put(out, "Permission", permissions);
+        }
+        xml::close(out, "AccessPolicy");
+    }
 }
 
 impl Properties {

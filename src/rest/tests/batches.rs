@@ -545,6 +545,65 @@ fn f34_batch_failure_of_a_read() {
 }
 
 #[test]
+fn f34_batch_failure_is_that_of_the_first_operation() {
+    let site = Site::people();
+    site.insert("p", "there", "");
+    let malformed = with_keys("PUT", "2", &[JSON], "{\"a-b\":1}");
+    let there = failure(409, "EntityAlreadyExists", "0:The specified entity already exists.");
+    let no_table = failure(404, "TableNotFound", "0:The table specified does not exist.");
+    let invalid = failure(400, "PropertyNameInvalid", "1:The property name is invalid.");
+    for (first, second, found) in [
+        (insert("there"), malformed.clone(), &there),
+        (insert("there"), with_keys("GET", "2", &[], ""), &there),
+        (insert("there"), with_keys("PUT", "2", &[JSON], "{"), &there),
+        (insert("there"), insert("2").replace("\"p\"", "\"q\""), &there),
+        (insert("there"), insert("there"), &there),
+        (insert("1").replace("/people ", "/nobody "), malformed.clone(), &no_table),
+        (
+            malformed.clone(),
+            insert("there"),
+            &failure(400, "PropertyNameInvalid", "0:The property name is invalid."),
+        ),
+        (insert("1"), malformed.clone(), &invalid),
+    ] {
+        assert_eq!(site.fail(&[first, second]), *found);
+    }
+    // The error of an operation that the data model refuses also gives way to an earlier one.
+    let text = "x".repeat((32 << 10) + 1);
+    let large = with_keys("PUT", "2", &[JSON], &format!("{{\"A\":\"{text}\"}}"));
+    assert_eq!(site.fail(&[insert("there"), large]), there);
+}
+
+#[test]
+fn f32_batch_operations_have_query_strings() {
+    let site = Site::people();
+    for (query, code) in [
+        ("comp=acl", "InvalidQueryParameterValue"),
+        ("timeout=0", "InvalidQueryParameterValue"),
+        ("api-version=1", "InvalidQueryParameterValue"),
+        ("$expand=A", "NotImplemented"),
+    ] {
+        let with = |line: &str| line.replace(" HTTP/1.1", &format!("?{query} HTTP/1.1"));
+        let found = site.fail(&[insert("1"), with(&insert("2"))]);
+        assert_eq!((&*found.code, &found.text[..2]), (code, "1:"), "{query}");
+        let read = with(&with_keys("GET", "there", &[], ""));
+        let got = site.batch(&format!("--batch_B\r\n{read}\r\n--batch_B--\r\n")).send();
+        assert!(got.done(202).has(&format!("\"code\":\"{code}\"")), "{query}");
+    }
+    // Before this version, an update without `If-Match` was not an upsert.
+    let old = with_keys("PUT", "1", &[JSON], "{}");
+    let old = old.replace(" HTTP/1.1", "?api-version=2009-09-19 HTTP/1.1");
+    assert_eq!(site.fail(&[insert("2"), old]).status, 400);
+    let shown = operation(
+        &format!("POST {BASE}people?$format=application/json;odata=nometadata"),
+        &[JSON],
+        "{\"PartitionKey\":\"p\",\"RowKey\":\"1\"}",
+    );
+    let got = site.commit(&[shown]);
+    assert!(!got.has("odata.etag") && got.has("\"RowKey\":\"1\""), "{}", got.body);
+}
+
+#[test]
 fn f34_batch_failure_of_an_address() {
     let site = Site::people();
     for (rk, code, text) in [

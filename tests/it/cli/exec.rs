@@ -295,6 +295,15 @@ fn groups_are_all_or_nothing() {
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}}]}"#,
             r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":1}}"#,
         ),
+        // The error is that of the first operation that fails, and not of a malformed one after it.
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}},{"op":"explode"}]}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":0}}"#,
+        ),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"explode"}]}"#,
+            r#"{"ok":false,"error":{"code":"InvalidInput","status":400,"message":"unknown operation 'explode'","index":1}}"#,
+        ),
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"upsert_merge","entity":{"PartitionKey":"p","RowKey":"c"}}]}"#,
             r#"{"ok":true,"etags":[null,"T"]}"#,

@@ -68,6 +68,30 @@ fn invalid_heads_end_the_connection() {
 }
 
 #[test]
+fn transfer_codings_other_than_chunked_are_refused() {
+    let (_place, server) = served();
+    let body = r#"{"PartitionKey":"p","RowKey":"coded"}"#;
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let ask = |codings: &str| {
+        let mut client = server.client();
+        client.send(server.key.head("POST", PEOPLE, codings) + "\r\n" + &chunks);
+        client.answer()
+    };
+    for codings in [
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: identity, chunked\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+    ] {
+        let answer = ask(codings);
+        answer.is_error(501, "NotImplemented");
+        assert_eq!(answer.header("connection"), Some("close"), "{codings}");
+    }
+    ask("Transfer-Encoding: Chunked\r\n").is(201);
+    server.is_well();
+}
+
+#[test]
 fn noise_ends_the_connection() {
     let (_place, server) = served();
     let mut state: u64 = 7;

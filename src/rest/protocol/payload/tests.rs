@@ -279,6 +279,10 @@ fn keys_of_the_address_take_precedence() {
         "{\"A\":1}",
         r#"{"PartitionKey":"p","RowKey":"r","A":1}"#,
         r#"{"PartitionKey":"x","RowKey":null,"A":1,"Timestamp":5,"odata.etag":"x"}"#,
+        // The Python client sends a key of another type in the body as a typed text.
+        r#"{"PartitionKey":"2024-02-03T04:05:06Z","PartitionKey@odata.type":"Edm.DateTime","A":1,
+            "RowKey":"0f8fad5b-d9cb-469f-a165-70867728950e","RowKey@odata.type":"Edm.Guid"}"#,
+        r#"{"PartitionKey@odata.type":"Edm.Binary","PartitionKey":"AQID","RowKey":"r","A":1}"#,
     ] {
         let entity = read_update(body, &key(), &mut EntityEncoder::default()).unwrap();
         assert_eq!(entity, Entity::new("p", "r").with("A", 1), "{body}");
@@ -286,6 +290,10 @@ fn keys_of_the_address_take_precedence() {
     let entity =
         read_insert(r#"{"PartitionKey":"x","RowKey":"y"}"#, &mut EntityEncoder::default()).unwrap();
     assert_eq!(entity, Entity::new("x", "y"));
+    let typed = r#"{"PartitionKey":"AQID","PartitionKey@odata.type":"Edm.Binary","RowKey":"r"}"#;
+    let fault = read_insert(typed, &mut EntityEncoder::default()).unwrap_err();
+    assert_eq!(fault.code, "InvalidInput", "the keys of an insert are strings");
+    assert_eq!(fault.message, "One of the request inputs is not valid.");
 }
 
 #[test]
@@ -300,6 +308,8 @@ fn contradictory_bodies_are_refused() {
         (r#"{"A@odata.type":"Edm.Int64","A":"x"}"#, "InvalidInput"),
         (r#"{"A@odata.type":"Edm.Nope","A":"x"}"#, "InvalidInput"),
         (r#"{"PartitionKey":5}"#, "InvalidInput"),
+        (r#"{"PartitionKey":5,"PartitionKey@odata.type":"Edm.Guid"}"#, "InvalidInput"),
+        (r#"{"RowKey":"5","RowKey@odata.type":"Edm.Int64","PartitionKey":"p"}"#, "InvalidInput"),
         (r#"{"A":1,"A":2}"#, "DuplicatePropertiesSpecified"),
         (r#"{"A@odata.type":"Edm.DateTime","A":"1500-01-01T00:00:00Z"}"#, "OutOfRangeInput"),
     ] {

@@ -106,11 +106,12 @@ impl ServiceSas {
             (Some(_), _) => return Err(malformed("si")),
             (None, _) => None,
         };
+        let access = policy.and_then(|policy| policy.access.as_ref());
         let start = terms.time(&terms.start, "st")?;
-        let start = one(start, policy.and_then(|policy| policy.start), "st")?;
+        let start = one(start, access.and_then(|access| access.start), "st")?;
         let given = terms.time(&terms.expiry, "se")?;
-        let expiry = one(given, policy.and_then(|policy| policy.expiry), "se")?;
-        let permissions = policy.and_then(|policy| policy.permissions.clone());
+        let expiry = one(given, access.and_then(|access| access.expiry), "se")?;
+        let permissions = access.and_then(|access| access.permissions.clone());
         let given = terms.permissions.clone().filter(|letters| !letters.is_empty());
         let is_given = given.is_some();
         let permissions = one(given, permissions, "sp")?;

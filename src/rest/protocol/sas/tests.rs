@@ -6,7 +6,7 @@ use super::*;
 use crate::model::Entity;
 use crate::rest::protocol::address::Parameters;
 use crate::rest::protocol::headers::Version;
-use crate::rest::protocol::settings::Policy;
+use crate::rest::protocol::settings::{Access, Policy};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
 fn key() -> AccountKey {
@@ -306,12 +306,13 @@ fn permissions_are_in_the_prescribed_order() {
 
 #[test]
 fn stored_policies() {
-    let policy = Policy {
-        id: "p".into(),
+    let access = Access {
         start: None,
         expiry: Some("2026-01-01T00:00:00Z".parse().unwrap()),
         permissions: some("da"),
     };
+    let with = |access| Policy { id: "p".into(), access };
+    let policy = with(Some(access.clone()));
     let named = |change: fn(&mut ServiceSas), policy: Option<&Policy>| {
         let mut sas = ServiceSas { policy: some("p"), ..service("2019-02-02", "") };
         (sas.terms.permissions, sas.terms.expiry) = (None, None);
@@ -339,13 +340,15 @@ fn stored_policies() {
         named(|sas| sas.terms.expiry = some("2027-01-01"), Some(&policy)).unwrap_err(),
         twice
     );
-    let bare = Policy { expiry: None, permissions: None, ..policy.clone() };
-    assert_eq!(
-        named(|_| (), Some(&bare)).unwrap_err(),
-        failed,
-        "neither token nor policy has an expiry"
-    );
-    let late = Policy { start: Some("2025-06-01T00:00:00Z".parse().unwrap()), ..policy };
+    for bare in [None, Some(Access::default())] {
+        assert_eq!(
+            named(|_| (), Some(&with(bare))).unwrap_err(),
+            failed,
+            "neither token nor policy has an expiry"
+        );
+    }
+    let start = Some("2025-06-01T00:00:00Z".parse().unwrap());
+    let late = with(Some(Access { start, ..access }));
     assert_eq!(named(|_| (), Some(&late)).unwrap_err(), failed);
 }
 

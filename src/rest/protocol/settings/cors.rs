@@ -68,33 +68,55 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
     Ok(answer)
 }
 
-/// Returns the headers to add to the response to an ordinary (not a preflight) request; none if no
-/// rule matches. `names` are the headers that the response already has.
+/// Returns the first rule that lets a page of `origin` make an ordinary request with this method.
+pub(crate) fn matching<'r>(
+    rules: &'r [CorsRule],
+    method: &str,
+    origin: Option<&str>,
+) -> Option<&'r CorsRule> {
+    match origin.map(str::trim).filter(|origin| !origin.is_empty()) {
+        Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
+        // As in the Azure service, a rule for all origins also applies to a read without an origin:
+        // the response, if cached, then also suits a later request with an origin.
+        None if is_read(method) => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
+        None => None,
+    }
+}
+
+/// Returns the headers to add to the response to an ordinary (not a preflight) request. `names` are
+/// the headers that the response already has.
+///
+/// A cache may store the response to a read. It must not return the response to a page of another
+/// origin, unless the response is the same for all origins.
 pub(crate) fn actual(
     rules: &[CorsRule],
     method: &str,
     origin: Option<&str>,
     names: &[&str],
 ) -> Answer {
-    let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
-    let matching = match origin {
-        Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
-        // As in the Azure service, a rule for all origins also applies to a read without an origin:
-        // the response, if cached, then also suits a later request with an origin.
-        None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
-        None => None,
+    let first = rules.iter().find(|rule| rule.allows(method));
+    let depends = !rules.is_empty() && !first.is_some_and(CorsRule::is_open);
+    let vary = || ("Vary", "Origin".to_owned());
+    let Some(rule) = matching(rules, method, origin) else {
+        return if depends && is_read(method) { vec![vary()] } else { Answer::new() };
     };
-    let Some(rule) = matching else { return Answer::new() };
-    let mut answer = vec![(ALLOW_ORIGIN, rule.shown_origin(origin.unwrap_or_default()))];
+    let origin = origin.map(str::trim).unwrap_or_default();
+    let mut answer = vec![(ALLOW_ORIGIN, rule.shown_origin(origin))];
     let exposed = rule.exposed_of(names);
     if !exposed.is_empty() {
         answer.push(("Access-Control-Expose-Headers", exposed));
     }
     if !rule.is_open() {
         answer.push((ALLOW_CREDENTIALS, "true".to_owned()));
-        answer.push(("Vary", "Origin".to_owned()));
+    }
+    if !rule.is_open() || depends && is_read(method) {
+        answer.push(vary());
     }
     answer
+}
+
+fn is_read(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD")
 }
 
 impl CorsRule {

@@ -31,8 +31,9 @@ fn policy(inner: &str) -> Result<Vec<Policy>, Fault> {
 fn the_recorded_policies() {
     let read = read_policies(POLICY).unwrap();
     assert_eq!(read.len(), 1);
-    assert_eq!((&*read[0].id, read[0].permissions.as_deref()), ("p1", Some("raud")));
-    assert_eq!(read[0].start.unwrap().to_string(), "2024-01-01T00:00:00Z");
+    let access = read[0].access.as_ref().unwrap();
+    assert_eq!((&*read[0].id, access.permissions.as_deref()), ("p1", Some("raud")));
+    assert_eq!(access.start.unwrap().to_string(), "2024-01-01T00:00:00Z");
     assert_eq!(written(|out| put_policies(out, &read)), POLICY);
     let none = "<?xml version=\"1.0\" encoding=\"utf-8\"?><SignedIdentifiers />";
     assert_eq!(written(|out| put_policies(out, &[])), none);
@@ -43,9 +44,8 @@ fn the_recorded_policies() {
 
 #[test]
 fn parts_of_policies_may_be_left_out() {
-    let bare = Policy { id: "<p&>".into(), start: None, expiry: None, permissions: None };
+    let bare = Policy { id: "<p&>".into(), access: Some(Access::default()) };
     for text in [
-        "<Id>&lt;p&amp;&gt;</Id>",
         "<Id>&lt;p&amp;&gt;</Id><AccessPolicy/>",
         "<AccessPolicy><Start/><Expiry></Expiry><Permission /></AccessPolicy><Id> &lt;p&amp;&gt; </Id>",
     ] {
@@ -53,6 +53,11 @@ fn parts_of_policies_may_be_left_out() {
     }
     let text = written(|out| put_policies(out, std::slice::from_ref(&bare)));
     assert_eq!(read_policies(&text), Ok(vec![bare]));
+    let none = policy("<Id>&lt;p&amp;&gt;</Id>").unwrap();
+    assert_eq!(none[0], Policy { id: "<p&>".into(), access: None });
+    let text = written(|out| put_policies(out, &none));
+    assert!(!text.contains("AccessPolicy"), "an absent element stays absent: {text}");
+    assert_eq!(read_policies(&text), Ok(none));
     for time in [
         "2024-01-31",
         "2024-01-31T10:20Z",
@@ -61,14 +66,16 @@ fn parts_of_policies_may_be_left_out() {
     ] {
         let read = policy(&format!("<Id>a</Id><AccessPolicy><Start>{time}</Start></AccessPolicy>"))
             .unwrap();
-        assert_eq!(read[0].start, time::read_iso(time));
-        assert!(read[0].start.is_some());
+        let start = read[0].access.as_ref().unwrap().start;
+        assert_eq!(start, time::read_iso(time));
+        assert!(start.is_some());
     }
     for letters in ["r", "dua", "raud"] {
         let read = policy(&format!(
             "<Id>a</Id><AccessPolicy><Permission>{letters}</Permission></AccessPolicy>"
         ));
-        assert_eq!(read.unwrap()[0].permissions.as_deref(), Some(letters));
+        let access = read.unwrap().remove(0).access.unwrap();
+        assert_eq!(access.permissions.as_deref(), Some(letters));
     }
 }
 

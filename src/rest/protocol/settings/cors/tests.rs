@@ -75,9 +75,18 @@ fn actual_requests() {
         of(exact(), "GET", Some("http://a")),
         "Allow-Origin=http://a Expose-Headers=Other,x-ms-meta-a Allow-Credentials=true Vary=Origin"
     );
-    assert_eq!(of(exact(), "GET", Some("http://b")), "");
     assert_eq!(of(exact(), "PUT", Some("http://a")), "");
-    assert_eq!(of(exact(), "GET", None), "");
+    // A cache must not use the response to a read for a page of another origin.
+    for origin in [Some("http://b"), Some(""), None] {
+        for method in ["GET", "HEAD"] {
+            assert_eq!(of(exact(), method, origin), "Vary=Origin", "{method} {origin:?}");
+        }
+    }
+    let rules = [exact(), rule("*", "GET", "", "")];
+    let shown_to = |origin| shown(actual(&rules, "GET", origin, &names));
+    assert_eq!(shown_to(Some("http://b")), "Allow-Origin=* Vary=Origin");
+    assert_eq!(shown_to(None), "Allow-Origin=* Vary=Origin");
+    assert_eq!(shown(actual(&[], "GET", None, &names)), "");
     let open = || rule("*", "GET,PUT", "", "*");
     let all = "Allow-Origin=* Expose-Headers=ETag,x-ms-meta-a,x-ms-version";
     assert_eq!(of(open(), "GET", Some("http://b")), all);
