@@ -20,7 +20,9 @@ use crate::json;
 /// The maximum length of a printed line, in characters.
 const LINE_CHARS: usize = 92;
 
-/// Report anti-patterns of key design in tables or in a file, with evidence and remedy.
+/// Report anti-patterns of key design in tables or in a file.
+///
+/// Each has its evidence and a remedy.
 #[derive(Args)]
 #[command(after_long_help = ADVISE_HELP)]
 pub(super) struct Advise {

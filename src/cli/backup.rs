@@ -2,7 +2,7 @@
 //!
 //! Not here: copies on the same disk (`maintain`), the format of backups (`db`).
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -10,14 +10,14 @@ use clap::{Args, Subcommand};
 use super::failure::{Failure, Outcome};
 use super::moving::{KeyArgs, tell};
 use super::open::Create;
-use super::output::{Output, print, with_thousands, write_problems};
+use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_problems};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::model::check_table_name;
 
-/// Back the database up into a directory, which keeps several generations.
+/// Back the database up into a directory of several backups.
 #[derive(Args)]
 #[command(after_long_help = BACKUP_HELP)]
 pub(super) struct Backup {
@@ -25,9 +25,8 @@ pub(super) struct Backup {
     db: PathBuf,
     /// The directory of its backups; the first backup creates it
     dir: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 const BACKUP_HELP: &str = "\
@@ -56,7 +55,7 @@ from DIR/files and back up again.
 
 Examples:
   rowstone backups list /mnt/backups/shop
-  rowstone backups verify /mnt/backups/shop --json
+  rowstone backups verify /mnt/backups/shop --format json
   rowstone backups prune /mnt/backups/shop --keep 14";
 
 #[derive(Subcommand)]
@@ -65,17 +64,15 @@ enum Verb {
     List {
         /// The directory of backups
         dir: PathBuf,
-        /// Print JSON, one object per backup
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Read every backup completely and verify its checksums
     Verify {
         /// The directory of backups
         dir: PathBuf,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Remove all but the newest backups, and the files that only the removed ones used
     Prune {
@@ -84,13 +81,12 @@ enum Verb {
         /// The number of backups to keep
         #[arg(long, value_name = "COUNT")]
         keep: usize,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs,
     },
 }
 
-/// Create a database from a backup, or restore a table or a range of keys.
+/// Create a database from a backup, or restore a table or range.
 #[derive(Args)]
 #[command(after_long_help = RESTORE_HELP)]
 pub(super) struct Restore {
@@ -109,9 +105,8 @@ pub(super) struct Restore {
     into: Option<String>,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 const RESTORE_HELP: &str = "\
@@ -138,23 +133,24 @@ impl Backup {
         })?;
         let number = |name: &str| made.number(name).unwrap_or_default();
         let counts = ["files", "bytes", "new_files", "new_bytes"];
-        print(|output| match self.json {
-            true => output.object(|object| {
-                object.raw("generation", number("generation"));
-                object.text("taken", &made.text("taken").unwrap_or_default());
-                object.raw("seq", number("seq"));
-                counts.into_iter().for_each(|name| object.raw(name, number(name)));
-            }),
-            false => {
-                let [files, bytes, new_files, new_bytes] =
-                    counts.map(|name| with_thousands(number(name)));
-                let number = number("generation");
-                writeln!(
-                    output,
-                    "backup {number}: {files} files of {bytes} bytes, {new_files} of them new, \
-                     {new_bytes} bytes copied"
-                )
+        let record = json::object(|object| {
+            object.raw("generation", number("generation"));
+            object.text("taken", &made.text("taken").unwrap_or_default());
+            object.raw("seq", number("seq"));
+            counts.into_iter().for_each(|name| object.raw(name, number(name)));
+        });
+        print(|output| {
+            if self.format.get() != Format::Table {
+                return output.records(&[record], self.format.get());
             }
+            let [_, bytes, new_files, new_bytes] = counts.map(|name| with_thousands(number(name)));
+            let files = counted(number("files"), "file", "files");
+            let number = number("generation");
+            Ok(writeln!(
+                output,
+                "backup {number}: {files} of {bytes} bytes, {new_files} of them new, \
+                 {new_bytes} bytes copied"
+            )?)
         })?;
         db.close()
     }
@@ -163,21 +159,21 @@ impl Backup {
 impl BackupsCommand {
     pub(super) fn run(self) -> Outcome {
         match self.command {
-            Verb::List { dir, json } => {
+            Verb::List { dir, format } => {
                 let generations = backups(&dir)?.generations()?;
-                print(|output| write_list(output, &generations, json))
+                print(|output| write_list(output, &generations, format.get()))
             }
-            Verb::Verify { dir, json } => {
+            Verb::Verify { dir, format } => {
                 let backups = backups(&dir)?;
                 let report = Progress::during("bytes", Some(0), |bar| {
                     backups.verify_with(|done, total| bar.reach_of(done, total))
                 })?;
-                print(|output| write_report(output, &report, json))?;
+                print(|output| write_report(output, &report, format.get()))?;
                 if report.problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
             }
-            Verb::Prune { dir, keep, json } => {
+            Verb::Prune { dir, keep, format } => {
                 let pruned = backups(&dir)?.prune(keep)?;
-                print(|output| write_pruned(output, &pruned, json))
+                print(|output| write_pruned(output, &pruned, format.get()))
             }
         }
     }
@@ -187,14 +183,14 @@ fn backups(dir: &Path) -> Outcome<Backups> {
     Backups::open(dir).map_err(Failure::Open)
 }
 
-fn write_list(output: &mut Output, generations: &[Generation], json: bool) -> io::Result<()> {
-    if json {
-        let mut made = generations.iter();
-        return made.try_for_each(|made| output.object(|object| put_generation(object, made)));
+fn write_list(output: &mut Output, generations: &[Generation], format: Format) -> Outcome {
+    if format != Format::Table {
+        let record = |made: &Generation| json::object(|object| put_generation(object, made));
+        return output.records(&generations.iter().map(record).collect::<Vec<_>>(), format);
     }
     let [number, taken, files, bytes, new] = ["Number", "Taken", "Files", "Bytes", "New bytes"];
     writeln!(output, "{number:>6}  {taken:28}  {files:>8}  {bytes:>18}  {new:>18}")?;
-    generations.iter().try_for_each(|made| match &made.problem {
+    Ok(generations.iter().try_for_each(|made| match &made.problem {
         Some(problem) => writeln!(output, "{:>6}  damaged: {problem}", made.number),
         None => writeln!(
             output,
@@ -205,35 +201,39 @@ fn write_list(output: &mut Output, generations: &[Generation], json: bool) -> io
             with_thousands(made.bytes),
             with_thousands(made.new_bytes)
         ),
-    })
+    })?)
 }
 
-fn write_report(output: &mut Output, report: &BackupReport, json: bool) -> io::Result<()> {
+fn write_report(output: &mut Output, report: &BackupReport, format: Format) -> Outcome {
     let BackupReport { generations, files, bytes, problems } = report;
-    if json {
-        return output.object(|object| {
+    if format != Format::Table {
+        let record = json::object(|object| {
             object.raw("generations", generations);
             object.raw("files", files);
             object.raw("bytes", bytes);
             object.texts("problems", problems.iter());
         });
+        return output.records(&[record], format);
     }
-    let [generations, files, bytes] = [*generations, *files, *bytes].map(with_thousands);
-    writeln!(output, "{generations} backups of {files} files, {bytes} bytes read")?;
-    write_problems(output, problems)
+    let backups = counted(*generations, "backup", "backups");
+    let (files, bytes) = (counted(*files, "file", "files"), with_thousands(*bytes));
+    writeln!(output, "{backups} of {files}, {bytes} bytes read")?;
+    Ok(write_problems(output, problems)?)
 }
 
-fn write_pruned(output: &mut Output, pruned: &Pruned, json: bool) -> io::Result<()> {
+fn write_pruned(output: &mut Output, pruned: &Pruned, format: Format) -> Outcome {
     let Pruned { generations, files, bytes, .. } = *pruned;
-    if json {
-        return output.object(|object| {
+    if format != Format::Table {
+        let record = json::object(|object| {
             object.raw("generations", generations);
             object.raw("files", files);
             object.raw("bytes", bytes);
         });
+        return output.records(&[record], format);
     }
-    let [generations, files, bytes] = [generations, files, bytes].map(with_thousands);
-    writeln!(output, "removed {generations} backups, {files} files of {bytes} bytes")
+    let backups = counted(generations, "backup", "backups");
+    let (files, bytes) = (counted(files, "file", "files"), with_thousands(bytes));
+    Ok(writeln!(output, "removed {backups}, {files} of {bytes} bytes")?)
 }
 
 impl Restore {
@@ -252,16 +252,18 @@ impl Restore {
         let made = Progress::during("bytes", Some(0), |bar| {
             backups.restore_with(self.generation, &self.path, |done, of| bar.reach_of(done, of))
         })?;
-        print(|output| match self.json {
-            true => output.object(|object| put_generation(object, &made)),
-            false => writeln!(
+        print(|output| match self.format.get() {
+            Format::Table => Ok(writeln!(
                 output,
-                "restored backup {} of {}: {} files of {} bytes",
+                "restored backup {} of {}: {} of {} bytes",
                 made.number,
                 made.taken,
-                with_thousands(made.files),
+                counted(made.files, "file", "files"),
                 with_thousands(made.bytes)
-            ),
+            )?),
+            format => {
+                output.records(&[json::object(|object| put_generation(object, &made))], format)
+            }
         })
     }
 
@@ -282,9 +284,9 @@ impl Restore {
         let restored = Progress::during("rows", None, |bar| {
             db.ask_with("restore", put, |rows, _| bar.reach(rows))
         })?;
-        match self.json {
-            true => print(|output| writeln!(output, "{}", restored.without_ok()))?,
-            false => tell("restored", &restored.moved())?,
+        match self.format.get() {
+            Format::Table => tell("restored", &restored.moved())?,
+            format => print(|output| output.records(&[restored.without_ok().to_owned()], format))?,
         }
         db.close()
     }

@@ -9,10 +9,13 @@ use clap::Args;
 use super::failure::Outcome;
 use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
-use super::output::{Format, Output, print};
+use super::output::{Format, Output, print, with_thousands, write_cells};
 use super::removal::Removal;
 use super::writer::Writer;
+use crate::control::answer::COUNTED_MAX;
+use crate::db::Db;
 use crate::json;
+use crate::query::KeyRange;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]
@@ -49,6 +52,7 @@ pub(super) struct Ttl {
 /// Drop a table with all its entities, immediately.
 #[derive(Args)]
 #[command(
+    visible_alias = "delete-table",
     after_long_help = "The space is given back before the command ends: whole files are removed, and files that hold \
     entities of other tables too are merged.\n\n\
     Example:\n  rowstone drop-table shop parts --yes"
@@ -62,10 +66,12 @@ pub(super) struct DropTable {
     removal: Removal,
 }
 
-/// List the tables.
+/// List the tables, with the number of their entities.
 #[derive(Args)]
 #[command(
-    after_long_help = "Examples:\n  rowstone tables shop\n  rowstone tables shop --format json"
+    after_long_help = "A table of at most a million entities is counted by reading it; the number of a larger one, and \
+    of one that cannot be read, is about what its files say.\n\n\
+    Examples:\n  rowstone tables shop\n  rowstone tables shop --format json"
 )]
 pub(super) struct Tables {
     /// The database
@@ -145,21 +151,70 @@ impl DropTable {
 impl Tables {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
-        let tables = db.tables()?;
+        let sized = |name: String| {
+            let (entities, is_exact, bytes) = sized(&db, &name)?;
+            Ok(Sized { name, entities, is_exact, bytes })
+        };
+        let tables = db.tables()?.into_iter().map(sized).collect::<Outcome<Vec<_>>>()?;
         print(|output| write_tables(output, &tables, self.format))?;
         Ok(db.close()?)
     }
 }
 
-fn write_tables(output: &mut Output, tables: &[String], format: Format) -> io::Result<()> {
-    let json = |table: &String| serde_json::to_string(table).unwrap_or_default();
-    if format == Format::Csv {
-        writeln!(output, "TableName")?;
-    }
+/// A table with its size.
+struct Sized {
+    name: String,
+    entities: u64,
+    /// Whether the entities were counted, and not estimated from the metadata of the files.
+    is_exact: bool,
+    bytes: u64,
+}
+
+fn sized(db: &Db, table: &str) -> Outcome<(u64, bool, u64)> {
+    let all = KeyRange::all();
+    let (estimate, bytes) = db.size_in_files(table, &all)?;
+    let count = (estimate <= COUNTED_MAX).then(|| db.table(table)?.scan(all).count());
+    Ok(match count {
+        Some(Ok(count)) => (count, true, bytes),
+        Some(Err(_)) | None => (estimate, false, bytes),
+    })
+}
+
+fn write_tables(output: &mut Output, tables: &[Sized], format: Format) -> io::Result<()> {
+    let json = |table: &Sized| {
+        json::object(|object| {
+            object.text("TableName", &table.name);
+            object.raw("Entities", table.entities);
+            object.raw("Exact", table.is_exact);
+            object.raw("Bytes", table.bytes);
+        })
+    };
+    let items = || tables.iter().map(json).collect::<Vec<_>>();
+    let rows = |numbers: fn(&Sized) -> Vec<String>| {
+        let row = |table: &Sized| [vec![table.name.clone()], numbers(table)].concat();
+        tables.iter().map(row).collect::<Vec<_>>()
+    };
     match format {
-        Format::Json => writeln!(output, "{}", json::array(tables.iter().map(json))),
-        Format::Ndjson => tables.iter().try_for_each(|table| writeln!(output, "{}", json(table))),
-        _ => tables.iter().try_for_each(|table| writeln!(output, "{table}")),
+        Format::Json => writeln!(output, "{}", json::array(items().into_iter())),
+        Format::Ndjson => output.items(&items(), format),
+        Format::Csv => {
+            let columns = ["TableName", "Entities", "Exact", "Bytes"];
+            let numbers = |table: &Sized| {
+                let Sized { entities, is_exact, bytes, .. } = table;
+                vec![entities.to_string(), is_exact.to_string(), bytes.to_string()]
+            };
+            write_cells(output, &columns, rows(numbers), Vec::new(), format)
+        }
+        Format::Table if tables.is_empty() => Ok(()),
+        Format::Table => {
+            let numbers = |table: &Sized| {
+                let about = if table.is_exact { "" } else { "about " };
+                let entities = format!("{about}{}", with_thousands(table.entities));
+                vec![entities, with_thousands(table.bytes)]
+            };
+            let right = vec![false, true, true];
+            write_cells(output, &["TableName", "Entities", "Bytes"], rows(numbers), right, format)
+        }
     }
 }
 

@@ -22,7 +22,9 @@ use crate::json::odata::{Metadata, entity_text};
 /// The interval at which --follow checks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Print changes as JSON, one commit per line: each entity as it is after the commit.
+/// Print changes as JSON, one commit per line.
+///
+/// A line has each entity as it is after the commit.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct ChangesCommand {
@@ -50,7 +52,8 @@ pub(super) struct ChangesCommand {
 
 const HELP: &str = "\
 A line is one commit: its position, its time, and what it did, in order:
-  {\"position\":\"…\",\"timestamp\":\"…\",\"changes\":[{\"op\":\"put\",\"table\":\"parts\",\"entity\":{…}}]}
+  {\"position\":\"…\",\"timestamp\":\"…\",\"changes\":[
+    {\"op\":\"put\",\"table\":\"parts\",\"entity\":{…}}]}
 Operations: create-table drop-table put delete delete-range expire import.
 
 Only durable commits are printed. Changes are kept until they are flushed to table files, or
@@ -63,7 +66,8 @@ While another process writes, keep the position of the last line and pass it to 
 Examples:
   rowstone changes shop
   rowstone changes shop --cursor search > new.ndjson
-  rowstone changes shop --since 5f3759df12345678-134000000000000000 --follow --table parts";
+  rowstone changes shop --since 5f3759df12345678-134000000000000000 \\
+      --follow --table parts";
 
 impl ChangesCommand {
     pub(super) fn run(self) -> Outcome {

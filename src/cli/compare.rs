@@ -13,7 +13,7 @@ use super::copy::open_other;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::open::open_to_read;
-use super::output::{Output, with_thousands};
+use super::output::{Output, counted};
 use super::progress::Progress;
 use crate::db::Db;
 use crate::format::key::user_key;
@@ -23,7 +23,7 @@ use crate::json::odata::{Metadata, entity_text};
 use crate::model::Entity;
 use crate::table::Table;
 
-/// List the differences between two tables, or all tables of two databases.
+/// List the differences between two tables or two databases.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Compare {
@@ -61,7 +61,8 @@ Examples:
   rowstone compare shop shop-monday
   rowstone compare shop moving --table parts --from-partition m --to-partition n
   rowstone compare shop shop --table parts --with partscopy
-  rowstone compare shop other --requests > catch-up.ndjson; rowstone exec other < catch-up.ndjson";
+  rowstone compare shop other --requests > catch-up.ndjson
+  rowstone exec other < catch-up.ndjson";
 
 /// Entities between two updates of the progress bar.
 const PROGRESS_ROWS: u64 = 1_000;
@@ -91,9 +92,9 @@ impl Compare {
         b.close()?;
         a.close()?;
         eprint_line(&format!(
-            "{} entities compared, {} differences",
-            with_thousands(compared),
-            with_thousands(differences)
+            "{} compared, {}",
+            counted(compared, "entity", "entities"),
+            counted(differences, "difference", "differences")
         ));
         if differences > 0 { Err(Failure::Problems) } else { Ok(()) }
     }

@@ -31,7 +31,9 @@ use crate::table::Table;
 /// The maximum number of problems that are printed if no --rejects file is given.
 const SHOWN_MAX: usize = 10;
 
-/// Copy entities into another table or database, optionally under other keys; or archive them.
+/// Copy entities into another table or database.
+///
+/// Optionally under other keys, or as an archive: copied, then deleted.
 #[derive(Args)]
 #[command(after_long_help = COPY_HELP)]
 pub(super) struct Copy {
@@ -88,7 +90,8 @@ Examples:
   rowstone copy flights Flights --into ByDay --partition-key '{origin}' \\
       --row-key '{time_hour}-{carrier}{flight}'
   rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
-  rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" --select dest,dep_delay";
+  rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" \\
+      --select dest,dep_delay";
 
 /// Find entities that refer to missing ones.
 #[derive(Args)]
@@ -128,8 +131,10 @@ Each key is looked up about once, in bounded memory.
 Exit status: 0 nothing is missing, 1 something is, 2 a database cannot be opened.
 
 Examples:
-  rowstone check-refs flights Flights --into Planes --partition-key all --row-key '{tailnum}'
-  rowstone check-refs flights Flights --into Airports --partition-key all --row-key '{dest}' --top 100";
+  rowstone check-refs flights Flights --into Planes \\
+      --partition-key all --row-key '{tailnum}'
+  rowstone check-refs flights Flights --into Airports \\
+      --partition-key all --row-key '{dest}' --top 100";
 
 /// Parses the filter; an error includes its position.
 pub(super) fn read_filter(text: &str) -> Outcome<Filter> {

@@ -10,7 +10,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::Overwrite;
 use super::open::keeping;
-use super::output::{Format, Output, print, with_thousands};
+use super::output::{Format, Output, counted, print, with_thousands};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{Db, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
@@ -94,18 +94,20 @@ fn write_healed(output: &mut Output, report: &HealReport, format: Format) -> io:
         match (&file.healed, &file.why) {
             (Some((from, now)), _) => writeln!(output, "  healed from {from}, now {now}")?,
             (None, Some(why)) => {
-                let entries = with_thousands(damaged.entries);
-                writeln!(output, "  not healed, {entries} entries: {why}")?;
+                let entries = counted(damaged.entries, "entry", "entries");
+                writeln!(output, "  not healed, {entries}: {why}")?;
             }
             (None, None) => {}
         }
     }
     let healed = report.files.iter().filter(|file| file.healed.is_some()).count();
-    let (checked, damaged) = (with_thousands(report.checked), report.files.len());
-    writeln!(output, "{checked} files checked, {damaged} damaged, {healed} healed")
+    let (checked, damaged) = (counted(report.checked, "file", "files"), report.files.len());
+    writeln!(output, "{checked} checked, {damaged} damaged, {healed} healed")
 }
 
-/// Build a new database from the rows of a damaged one that are provably current.
+/// Build a new database from the sound rows of a damaged one.
+///
+/// The new database has the rows that are provably current.
 #[derive(Args)]
 #[command(
     after_long_help = "SOURCE is only read, and must not be open; TARGET must be missing or empty. Entities keep their \
@@ -147,7 +149,8 @@ pub(super) struct Repair {
     read too. SOURCE is only read, and must not be open. Unreadable parts are reported on \
     standard error, with status 1.\n\n\
     Examples:\n  rowstone salvage shop --out shop.ndjson\n  \
-    rowstone salvage shop --only live,suspect | jq -c 'select(.table==\"parts\").entity' | rowstone import new parts -"
+    rowstone salvage shop --only live,suspect \\\n      | jq -c 'select(.table==\"parts\").entity' \\\n      \
+    | rowstone import new parts -"
 )]
 pub(super) struct Salvage {
     /// The damaged database

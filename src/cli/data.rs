@@ -11,17 +11,19 @@ use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
 use super::output::{Format, print, write_entities, write_entity};
 use super::removal::Removal;
+use super::unmatched::note;
 use super::writer::Writer;
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
 use crate::options::Durability;
+use crate::query::Filter;
 
 /// The maximum length of a JSON text in bytes, which is enough for an entity of 1 MiB with any
 /// escapes.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;
 
-/// Write one entity, given as JSON. Prints its new etag.
+/// Write one entity, given as JSON, and print its new etag.
 #[derive(Args)]
 #[command(after_long_help = PUT_HELP)]
 pub(super) struct Put {
@@ -49,7 +51,8 @@ A type that JSON cannot express is written next to its value:
 Types: Edm.String Edm.Binary Edm.Boolean Edm.Int32 Edm.Int64 Edm.Double Edm.DateTime Edm.Guid
 
 Examples:
-  rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
+  rowstone put shop parts \\
+      '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
   rowstone put shop parts - --mode insert < bolt.json";
 
 /// How a write treats an existing entity.
@@ -100,7 +103,7 @@ pub(super) struct Get {
     format: Format,
 }
 
-/// Delete one entity, or a partition or another range of keys in one commit.
+/// Delete one entity, or a range of keys in one commit.
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
     rowstone delete plant readings --partition sensor-7 --to 2026-01-01 --yes\n\n\
@@ -130,11 +133,11 @@ pub(super) struct Delete {
     removal: Removal,
 }
 
-/// Print the entities of a table, or of a range of keys, in key order.
+/// Print the entities of a table or a range of keys, in key order.
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone scan flights Flights --top 10\n  \
-    rowstone scan flights Flights --partition UA-EWR --from 2013-07-01 --to 2013-07-02 \
-    --select dest,dep_delay\n  rowstone scan flights Flights --format ndjson | head")]
+    rowstone scan flights Flights --partition UA-EWR --select dest,dep_delay \\\n      \
+    --from 2013-07-01 --to 2013-07-02\n  rowstone scan flights Flights --format ndjson | head")]
 pub(super) struct Scan {
     /// The database
     db: PathBuf,
@@ -243,6 +246,7 @@ impl Scan {
             Ok(self.top.map_or(query.clone(), |top| query.top(top)).into_iter())
         };
         print(|output| write_entities(output, entities, self.select.as_deref(), self.format))?;
+        note(&table, &Filter::all(), self.select.as_deref(), true);
         Ok(db.close()?)
     }
 }

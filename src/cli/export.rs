@@ -1,18 +1,22 @@
-//! `rowstone export`: writes a whole table as NDJSON or CSV.
+//! `rowstone export`: writes a table, or the entities that a filter matches, to a file.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::copy::read_filter;
 use super::failure::Outcome;
 use super::files::Overwrite;
 use super::open::open_to_read;
-use super::output::{Output, for_each_json, write_csv};
+use super::output::{Format, Output, for_each_json, write_entities};
+use super::unmatched::note;
+use crate::error::Result;
 use crate::json::odata::Metadata;
-use crate::query::KeyRange;
+use crate::model::Entity;
 
-/// Write a whole table as NDJSON or CSV, in key order.
+/// Write a table, or what a filter matches, as NDJSON or CSV.
 #[derive(Args)]
 #[command(after_long_help = EXPORT_HELP)]
 pub(super) struct Export {
@@ -20,15 +24,24 @@ pub(super) struct Export {
     db: PathBuf,
     /// The table
     table: String,
-    /// One JSON object per line with all types, or comma-separated columns
-    #[arg(long, value_enum, default_value_t = ExportFormat::Ndjson)]
-    format: ExportFormat,
+    /// Only entities that match this filter; all of them by default
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    filter: String,
+    /// How to write the entities
+    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+    format: Format,
     /// Omit the types from the JSON
     #[arg(long)]
     no_metadata: bool,
     /// The file to write; standard output by default
-    #[arg(long, short)]
-    output: Option<PathBuf>,
+    #[arg(long, short, alias = "output", value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
 }
@@ -39,34 +52,51 @@ column for each property that any entity has; its types are inferred when it is 
 
 Examples:
   rowstone export shop parts > parts.ndjson
-  rowstone export shop parts --format csv --output parts.csv
+  rowstone export shop parts --format csv --out parts.csv
+  rowstone export shop parts --filter \"Price lt 0.5\" --out cheap.ndjson
   rowstone export shop parts | rowstone import other parts -";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ExportFormat {
-    /// One JSON object per line
-    Ndjson,
-    /// Comma-separated values with a header
-    Csv,
-}
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
+        let filter = read_filter(&self.filter)?;
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
-        let mut output = Output::to_file(self.output.as_deref(), self.overwrite)?;
-        let entities = || Ok(table.scan(KeyRange::all()).into_iter());
+        let query = table.query(filter.clone())?;
+        let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
+        let matched = Cell::new(false);
+        let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
         match self.format {
-            ExportFormat::Csv => write_csv(&mut output, entities, None)?,
-            ExportFormat::Ndjson => {
-                let metadata = if self.no_metadata { Metadata::NONE } else { Metadata::TYPES };
-                for_each_json(entities()?, None, metadata, |json, _| {
-                    output.write_all(json)?;
-                    output.write_all(b"\n")
-                })?;
+            Format::Csv | Format::Table => {
+                write_entities(&mut output, entities, None, self.format)?;
             }
+            Format::Json | Format::Ndjson => self.write_json(&mut output, entities()?)?,
         }
         output.finish()?;
+        note(&table, &filter, None, matched.get());
         Ok(db.close()?)
+    }
+
+    fn write_json(
+        &self,
+        output: &mut Output,
+        entities: impl Iterator<Item = Result<Entity>>,
+    ) -> Outcome {
+        let metadata = if self.no_metadata { Metadata::NONE } else { Metadata::TYPES };
+        let (begin, between, end): (&[u8], &[u8], &[u8]) = match self.format {
+            Format::Json => (b"[\n", b",\n", b"\n]\n"),
+            _ => (b"", b"\n", b"\n"),
+        };
+        let mut any = false;
+        for_each_json(entities, None, metadata, |json, first| {
+            any = true;
+            output.write_all(if first { begin } else { between })?;
+            output.write_all(json)
+        })?;
+        match (any, self.format) {
+            (true, _) => output.write_all(end)?,
+            (false, Format::Json) => output.write_all(b"[\n]\n")?,
+            (false, _) => (),
+        }
+        Ok(())
     }
 }

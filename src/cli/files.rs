@@ -14,6 +14,7 @@ use clap::Args;
 use flate2::read::MultiGzDecoder;
 
 use super::failure::{Failure, Outcome};
+use super::local_path::foreign;
 use crate::format::names::FileName;
 use crate::fs::{DiskFs, Fs};
 
@@ -54,6 +55,9 @@ pub(super) fn is_same(a: &Path, b: &Path) -> bool {
 
 /// Opens `path`, or standard input for `-`.
 pub(super) fn open_input(path: &str) -> Outcome<Input> {
+    if let Some(kind) = foreign(path) {
+        return Err(Failure::Usage(format!("the input is {kind}, but must be a file")));
+    }
     let failed = |error: io::Error| Failure::Other(format!("cannot read {path}: {error}"));
     let (mut source, is_file): (Box<dyn Read + Send>, bool) = if path == STANDARD_INPUT {
         (Box::new(io::stdin()), false)

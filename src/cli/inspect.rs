@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::output::Output;
+use super::output::{FormatArgs, Output};
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::error::Error;
 use crate::fs::DiskFs;
 
-/// Show the content of a file: an SST, a log, a manifest, CURRENT, or a generation of a backup.
+/// Show the content of one file of a database or a backup.
+///
+/// The file is an SST, a log, a manifest, CURRENT, or a generation of a backup.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Inspect {
@@ -26,9 +28,8 @@ pub(super) struct Inspect {
     /// Show only this row of the block, counted from 0: its bytes in hex and their meaning
     #[arg(long, value_name = "N", requires = "block")]
     row: Option<u64>,
-    /// Print JSON, one object per line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 const HELP: &str = "\
@@ -42,17 +43,18 @@ Examples:
   rowstone inspect flights/CURRENT
   rowstone inspect flights/000004.sst
   rowstone inspect flights/000004.sst --block 2 --row 7
-  rowstone inspect flights/000003.wal --json
+  rowstone inspect flights/000003.wal --format json
   rowstone inspect backups/generations/000001.generation";
 
 impl Inspect {
     pub(super) fn run(self) -> Outcome {
         let options = InspectOptions { block: self.block, row: self.row };
+        let as_json = self.format.is_json()?;
         let mut output = Output::standard();
         let mut written = Ok(());
         let damaged = inspect(&DiskFs::new(), &self.file, options, |part| {
             if written.is_ok() {
-                written = self.write(&mut output, &part);
+                written = write(&mut output, &part, as_json);
             }
             // The returned error only stops the inspection. The error of the output is in
             // `written`, and is returned below.
@@ -64,18 +66,18 @@ impl Inspect {
         output.finish()?;
         if damaged > 0 { Err(Failure::Problems) } else { Ok(()) }
     }
+}
 
-    fn write(&self, output: &mut Output, part: &InspectedPart) -> std::io::Result<()> {
-        if !self.json {
-            return writeln!(output, "{part}");
-        }
-        output.object(|object| {
-            object.text("part", part.what);
-            object.raw("at", part.at);
-            part.fields.iter().for_each(|(name, value)| match value {
-                InspectedValue::Number(number) => object.raw(name, number),
-                InspectedValue::Text(text) => object.text(name, text),
-            });
-        })
+fn write(output: &mut Output, part: &InspectedPart, as_json: bool) -> std::io::Result<()> {
+    if !as_json {
+        return writeln!(output, "{part}");
     }
+    output.object(|object| {
+        object.text("part", part.what);
+        object.raw("at", part.at);
+        part.fields.iter().for_each(|(name, value)| match value {
+            InspectedValue::Number(number) => object.raw(name, number),
+            InspectedValue::Text(text) => object.text(name, text),
+        });
+    })
 }

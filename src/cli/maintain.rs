@@ -1,4 +1,4 @@
-//! Implements the commands for a whole database: `verify`, `checkpoint`.
+//! Implements the commands for a whole database: `verify`, `compact`, `checkpoint`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,14 +6,17 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
-use super::output::{Format, print, write_counters, write_problems};
+use super::output::{Format, counted, print, with_thousands, write_counters, write_problems};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::json::Object;
 use crate::json::exec::Response;
 
-/// Read and check the whole database: every checksum, the order of keys, and every reference.
+/// Read and check the whole database.
+///
+/// Checked are every checksum, the order of keys, and every reference.
 #[derive(Args)]
 #[command(
     after_long_help = "Files are read as they are on disk now: checksums, order, indexes, counts and bounds of \
@@ -29,7 +32,9 @@ pub(super) struct Verify {
     format: Format,
 }
 
-/// Copy the current state of the database to a new directory, where it can be opened.
+/// Copy the current state of the database to a new directory.
+///
+/// The copy is a database that can be opened.
 #[derive(Args)]
 #[command(
     after_long_help = "One moment of all tables, while they are in use. Table files are linked where \
@@ -42,6 +47,54 @@ pub(super) struct Checkpoint {
     db: PathBuf,
     /// The new directory
     target: PathBuf,
+}
+
+/// Merge the files of the database, or of a range of keys.
+#[derive(Args)]
+#[command(after_long_help = COMPACT_HELP)]
+pub(super) struct Compact {
+    /// The database
+    db: PathBuf,
+    /// Only this table
+    table: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+const COMPACT_HELP: &str = "\
+Merges run by themselves. This command merges at once, so that deleted and expired entities give
+their space back, and reads have the fewest files to look at. It rewrites what it merges, and needs
+as much free space meanwhile.
+
+Examples:
+  rowstone compact shop
+  rowstone compact shop parts --partition bolts";
+
+impl Compact {
+    pub(super) fn run(self) -> Outcome {
+        if self.table.is_none() && self.keys.is_given() {
+            return Err(Failure::Usage("a range of keys is one of a table: name it".into()));
+        }
+        let db = Writer::open(&self.db, Create::Never)?;
+        let size = |db: &Writer| {
+            let stats = db.ask("stats", |_| ())?;
+            Ok(["files", "file_bytes"].map(|name| stats.number(name).unwrap_or_default()))
+        };
+        let before: Outcome<[u64; 2]> = size(&db);
+        Progress::during("bytes merged", None, |bar| {
+            let put = |request: &mut Object<'_>| {
+                self.table.iter().for_each(|table| request.text("table", table));
+                self.keys.put(request);
+            };
+            db.ask_with("compact", put, |bytes, _| bar.reach(bytes))
+        })?;
+        let say = |[files, bytes]: [u64; 2]| {
+            format!("{} of {} bytes", counted(files, "file", "files"), with_thousands(bytes))
+        };
+        let (before, after) = (say(before?), say(size(&db)?));
+        print(|output| writeln!(output, "{before} merged into {after}"))?;
+        db.close()
+    }
 }
 
 impl Verify {

@@ -1,10 +1,10 @@
 //! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON. One file per
-//! group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy`
-//! (and `check-refs`), `damage`, `data` (entities), `exec`, `export`, `import`, `inspect`,
-//! `maintain`, `moving`, `partitions`, `pressure` and `stress` (the command `stress`), `query`,
-//! `service` (`serve`, `sas`), `sim`, `stats`, `wear`. `open` opens the database of a command,
-//! `writer` executes a command's requests in this process or in the one that has the database open,
-//! and `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
+//! command or group of commands; `catalog` has those for tables, `data` those for entities,
+//! `service` has `serve` and `sas`, `pressure` and `stress` are the command `stress`. `help` groups
+//! the commands, `local_path` refuses paths that are URLs, `unmatched` finds filters that cannot
+//! match. `open` opens the database of a command, `writer` executes a command's requests in this
+//! process or in the one that has the database open, and `removal` asks before `drop-table` and
+//! `delete` remove many entities. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -19,15 +19,18 @@ mod copy;
 mod csv;
 mod damage;
 mod data;
+mod describe;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
 mod exec;
 mod export;
 mod failure;
 mod files;
+mod help;
 mod histogram;
 mod import;
 mod inspect;
+mod local_path;
 mod maintain;
 mod moving;
 mod open;
@@ -44,20 +47,22 @@ mod sim;
 mod stats;
 #[cfg(all(unix, feature = "sim"))]
 mod stress;
+mod unmatched;
 mod wear;
 mod writer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::failure::{Outcome, exit_code};
 use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///
-/// A database is a directory. It is created by the first command that writes to it.
+/// A database is a directory. A command creates it only where its help says so, and says that it
+/// did. `rowstone COMMAND --help` explains a command, with examples.
 #[derive(Parser)]
 #[command(name = "rowstone", version, after_long_help = TOUR)]
 struct Arguments {
@@ -67,7 +72,8 @@ struct Arguments {
 
 const TOUR: &str = "\
 A first look:
-  rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
+  rowstone put shop parts \\
+      '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
   rowstone scan shop parts
   rowstone get shop parts bolts m4x20 --format json
   rowstone query shop parts --filter 'Price lt 0.5'
@@ -108,6 +114,7 @@ commands! {
     DropTable(catalog::DropTable),
     Ttl(catalog::Ttl),
     Tables(catalog::Tables),
+    Describe(describe::Describe),
     Import(import::Import),
     Export(export::Export),
     Put(data::Put),
@@ -126,6 +133,7 @@ commands! {
     Heal(damage::Heal),
     Repair(damage::Repair),
     Salvage(damage::Salvage),
+    Compact(maintain::Compact),
     Checkpoint(maintain::Checkpoint),
     Backup(backup::Backup),
     Backups(backup::BackupsCommand),
@@ -142,8 +150,10 @@ commands! {
     Bench(Box<bench::Bench>),
 }
 
-/// Stress one partition at an application's peak rate. With the feature sim also: kill this program
-/// repeatedly, and compare the data that it kept with a model.
+/// Stress one partition at an application's peak rate.
+///
+/// With the feature sim also: kill this program repeatedly, and compare the data that it kept with
+/// a model.
 #[derive(Args)]
 #[command(after_long_help = stress_help())]
 struct Stress {
@@ -153,9 +163,8 @@ struct Stress {
     /// at each start]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Print JSON, one object per test or scenario
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: output::FormatArgs,
     #[command(flatten)]
     pressure: pressure::Pressure,
     #[cfg(all(unix, feature = "sim"))]
@@ -175,7 +184,8 @@ fn stress_help() -> &'static str {
 
 impl Stress {
     fn run(self) -> Outcome {
-        let Self { dir, durability, json, pressure, .. } = self;
+        let Self { dir, durability, format, pressure, .. } = self;
+        let json = format.is_json()?;
         #[cfg(all(unix, feature = "sim"))]
         if !pressure.is_asked() {
             return self.soak.run(dir, durability, json);
@@ -186,5 +196,12 @@ impl Stress {
 
 /// Runs the command that the arguments of the process name.
 pub fn run() -> ExitCode {
-    Arguments::parse().command.run()
+    let matches = help::completed(Arguments::command()).get_matches();
+    if let Some(failure) = matches.subcommand_name().and_then(help::missing) {
+        return exit_code(Err(failure));
+    }
+    match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments.command.run(),
+        Err(error) => error.exit(),
+    }
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
 use super::open::{Create, open_to_read};
-use super::output::{Format, Output, print, with_thousands};
+use super::output::{Format, Output, counted, print, with_thousands};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{ClosedGate, Moved};
@@ -51,7 +51,8 @@ A blocked operation returns ServerBusy and changes nothing. A gate stays closed,
 database is opened again, until it is lifted with the same range or its table is dropped.
 
 Examples:
-  rowstone gate set shop parts --mode read-only --from-partition m --to-partition n
+  rowstone gate set shop parts --mode read-only \\
+      --from-partition m --to-partition n
   rowstone gate list shop
   rowstone gate lift shop parts --from-partition m --to-partition n";
 
@@ -88,7 +89,7 @@ enum GateCommand {
     },
 }
 
-/// Copy a range of keys into a new database, with ETags and Timestamps.
+/// Copy a range of keys, with its ETags, into a new database.
 #[derive(Args)]
 #[command(after_long_help = EXPORT_HELP)]
 pub(super) struct ExportRange {
@@ -110,8 +111,9 @@ whole procedure.
 Example:
   rowstone export-range shop parts moving --from-partition m --to-partition n";
 
-/// Load another database, such as one made by export-range, into a table, with ETags and
-/// Timestamps.
+/// Load another database, with its ETags, into a table.
+///
+/// Such as one made by export-range. Entities keep their ETags and Timestamps.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct ImportRange {
@@ -242,8 +244,10 @@ impl ImportRange {
 }
 
 pub(super) fn tell(done: &str, moved: &Moved) -> Outcome {
-    let [entities, files, bytes] = [moved.entities, moved.files, moved.bytes].map(with_thousands);
-    print(|output| writeln!(output, "{done} {entities} entities in {files} files of {bytes} bytes"))
+    let entities = counted(moved.entities, "entity", "entities");
+    let files = counted(moved.files, "file", "files");
+    let bytes = with_thousands(moved.bytes);
+    print(|output| writeln!(output, "{done} {entities} in {files} of {bytes} bytes"))
 }
 
 #[cfg(test)]

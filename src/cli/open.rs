@@ -80,16 +80,20 @@ pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
 /// Opens a database to read it, which takes no lock and changes nothing. If another process is
 /// writing it, the state after the last durable commit is shown.
 pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
-    Db::open_read_only(path).map_err(Failure::Open).map(noted)
+    Db::open_read_only(path).map_err(Failure::Open).map(|db| noted(db, path))
 }
 
 pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
-    open_with(Db::options(), path, create, durability).map(noted)
+    open_with(Db::options(), path, create, durability).map(|db| noted(db, path))
 }
 
-/// Prints to standard error which logs a crash had cut off, and the warnings from opening.
-pub(super) fn noted(db: Db) -> Db {
+/// Prints to standard error that the database was created, which logs a crash had cut off, and the
+/// warnings from opening.
+pub(super) fn noted(db: Db, path: &Path) -> Db {
     let opened = db.opened();
+    if opened.created {
+        eprint_line(&format!("note: created the database {}", path.display()));
+    }
     opened
         .torn
         .iter()

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::csv;
 use super::failure::{Failure, Outcome};
@@ -17,13 +17,14 @@ use super::files::Overwrite;
 pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
-use crate::json::{self, Object};
+use crate::json::{self, Object, Scalar};
 use crate::model::{Entity, SYSTEM_PROPERTIES, ValueRef};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Aligned columns, for people
+    #[value(alias = "text")]
     Table,
     /// One JSON document
     Json,
@@ -33,6 +34,17 @@ pub(super) enum Format {
     Csv,
 }
 
+/// The option `--format`, and `--json`, its other spelling for one of its values.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct FormatArgs {
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
 /// The destination of a command's result.
 pub(super) struct Output(BufWriter<Box<dyn Write>>);
 
@@ -40,6 +52,20 @@ pub(super) struct Output(BufWriter<Box<dyn Write>>);
 const PAGE_ROWS: usize = 500;
 /// The longest value in a table, in characters.
 const CELL_CHARS_MAX: usize = 48;
+
+impl FormatArgs {
+    pub(super) fn get(self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// Whether JSON is to be printed and not text, for a result that is no table of rows.
+    pub(super) fn is_json(self) -> Outcome<bool> {
+        match self.get() {
+            Format::Csv => Err(Failure::Usage("this result is text or JSON, not CSV".into())),
+            format => Ok(format != Format::Table),
+        }
+    }
+}
 
 impl Output {
     pub(super) fn standard() -> Self {
@@ -64,6 +90,26 @@ impl Output {
     /// Writes a line with one JSON object, whose members `put` writes.
     pub(super) fn object(&mut self, put: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
         writeln!(self, "{}", json::object(put))
+    }
+
+    /// Writes JSON objects, one per line, or as CSV with the members of the first as columns.
+    pub(super) fn records(&mut self, objects: &[String], format: Format) -> Outcome {
+        if format != Format::Csv {
+            return Ok(objects.iter().try_for_each(|object| writeln!(self, "{object}"))?);
+        }
+        let mut lines = Vec::new();
+        for (i, object) in objects.iter().enumerate() {
+            let members = json::read_object(object, usize::MAX)?;
+            if i == 0 {
+                csv::put_row(&mut lines, members.iter().map(|(name, _)| name.as_bytes()), b',');
+            }
+            let cells = members.iter().map(|(_, value)| match Scalar::read(value) {
+                Ok(Scalar::String(text)) => text.into_owned().into_bytes(),
+                _ => value.get().as_bytes().to_vec(),
+            });
+            csv::put_row(&mut lines, cells, b',');
+        }
+        Ok(self.write_all(&lines)?)
     }
 
     /// Writes items that are already JSON: as one array, or one per line.

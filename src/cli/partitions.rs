@@ -24,8 +24,9 @@ const BAR_CHARS: usize = 40;
 /// Maximum length of a key that is printed next to a bar, in characters.
 const KEY_CHARS_MAX: usize = 28;
 
-/// Show how a table's keys are divided: ranges with their files and load, and partitions with their
-/// sizes.
+/// Show how a table's keys are divided.
+///
+/// Shown are the ranges with their files and load, and the partitions with their sizes.
 #[derive(Args)]
 #[command(after_long_help = PARTITIONS_HELP)]
 pub(super) struct Partitions {

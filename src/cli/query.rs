@@ -8,8 +8,10 @@
 //!
 //! `crate::query` parses and evaluates filters; `output` lays out the results.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,10 +20,11 @@ use super::copy::read_filter;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands, write_cells, write_entities};
+use super::unmatched::{note, notes};
 use crate::error::Result;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::json::{self, Object};
-use crate::query::{self, Aggregate, Filter, Token};
+use crate::query::{self, Aggregate, Explain, Filter, Token};
 use crate::table::Table;
 
 /// The maximum number of entities on a page that is printed for people.
@@ -83,9 +86,11 @@ pub(super) struct Query {
 const QUERY_HELP: &str = "\
 A filter compares properties with literals, by eq ne lt le gt ge, joined by and, or, not and
 parentheses. Its conditions on PartitionKey and RowKey limit the rows that are read.
-  texts 'JFK' ('' is a quote in one)   integers 120, of 64 bits 120L   doubles 0.5   true, false
-  datetime'2013-01-01T10:00:00Z'   guid'...'   X'0fa0'
-A comparison with a property that an entity lacks is false. An Int32 never equals 5.0 or 5L.
+  texts 'JFK' ('' is a quote in one)   integers 120, of 64 bits 120L
+  doubles 0.5   true, false   datetime'2013-01-01T10:00:00Z'   guid'...'
+  X'0fa0'
+A comparison with a property that an entity lacks is false. An Int32 never equals 5.0 or 5L. If a
+property or a type occurs in no entity, a note on standard error says so, and --explain too.
 
 On a terminal a table ends after 1,000 entities, and standard error says how to continue. Otherwise,
 and with --top, nothing is cut. With --explain there are no rows: text, or one JSON object with
@@ -93,11 +98,14 @@ and with --top, nothing is cut. With --explain there are no rows: text, or one J
 
 Examples:
   rowstone query flights Flights --filter \"dep_delay gt 120 and origin eq 'JFK'\"
-  rowstone query flights Flights --filter \"dep_delay gt 120 and origin eq 'JFK'\" --explain
-  rowstone query flights Flights --filter \"PartitionKey eq 'UA-EWR' and RowKey lt '2013-01-02'\" \\
-      --select dest,dep_delay --format csv
-  rowstone query flights Flights --filter \"PartitionKey eq 'B6-JFK'\" --reverse --top 5
-  rowstone query flights Flights --filter \"dest eq 'LAX'\" --aggregate dep_delay --by-partition";
+  rowstone query flights Flights \\
+      --filter \"dep_delay gt 120 and origin eq 'JFK'\" --explain
+  rowstone query flights Flights --select dest,dep_delay --format csv \\
+      --filter \"PartitionKey eq 'UA-EWR' and RowKey lt '2013-01-02'\"
+  rowstone query flights Flights --filter \"PartitionKey eq 'B6-JFK'\" \\
+      --reverse --top 5
+  rowstone query flights Flights --filter \"dest eq 'LAX'\" \\
+      --aggregate dep_delay --by-partition";
 
 impl Query {
     pub(super) fn run(self) -> Outcome {
@@ -109,31 +117,41 @@ impl Query {
             return Err(Failure::Usage("--by-partition requires --count or --aggregate".into()));
         }
         let db = open_to_read(&self.db)?;
-        let query = self.query(&db.table(&self.table)?, filter)?;
+        let table = db.table(&self.table)?;
+        let query = self.query(&table, filter.clone())?;
+        let matched = Cell::new(false);
         let mut more = None;
         print(|output| {
             if self.explain {
-                return self.write_explain(output, query);
+                let explain = query.explain()?;
+                let matched = explain.rows_returned() > 0;
+                let notes = notes(&table, &filter, self.named(), matched);
+                return Ok(self.write_explain(output, &explain, &notes)?);
             }
             match (&self.aggregate, self.by_partition) {
                 _ if self.count && self.by_partition => {
-                    self.write_groups(output, &query.count_by_partition()?)
+                    self.write_groups(output, &query.count_by_partition()?, &matched)
                 }
-                _ if self.count => self.write_one(output, &query.count()?),
+                _ if self.count => self.write_one(output, &query.count()?, &matched),
                 (Some(property), true) => {
-                    self.write_groups(output, &query.aggregate_by_partition(property)?)
+                    self.write_groups(output, &query.aggregate_by_partition(property)?, &matched)
                 }
-                (Some(property), false) => self.write_one(output, &query.aggregate(property)?),
+                (Some(property), false) => {
+                    self.write_one(output, &query.aggregate(property)?, &matched)
+                }
                 (None, _) if self.is_paged() => {
-                    more = self.write_page(output, query)?;
+                    more = self.write_page(output, query, &matched)?;
                     Ok(())
                 }
                 (None, _) => {
-                    let entities = || Ok(query.clone().into_iter());
+                    let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
                     write_entities(output, entities, self.names(), self.format)
                 }
             }
         })?;
+        if !self.explain {
+            note(&table, &filter, self.named(), matched.get());
+        }
         if let Some(more) = more {
             eprint_line(&more);
         }
@@ -157,16 +175,27 @@ impl Query {
         self.select.as_deref().filter(|names| names.iter().all(|name| name != "*"))
     }
 
+    /// Returns the names of the properties to print or to aggregate.
+    fn named(&self) -> Option<&[String]> {
+        self.select.as_deref().or(self.aggregate.as_ref().map(slice::from_ref))
+    }
+
     fn is_paged(&self) -> bool {
         let for_people = self.format == Format::Table && io::stdout().is_terminal();
         self.page || for_people && self.top.is_none()
     }
 
     /// Prints a page, and returns the continuation if there is more.
-    fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
+    fn write_page(
+        &self,
+        output: &mut Output,
+        query: query::Query,
+        matched: &Cell<bool>,
+    ) -> Outcome<Option<String>> {
         // Sets no time budget, because it could end a page without entities, which is of no use to
         // a person.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
+        matched.set(!page.entities().is_empty());
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
         write_entities(output, entities, self.names(), self.format)?;
         let shown = with_thousands(page.entities().len() as u64);
@@ -176,16 +205,32 @@ impl Query {
         }))
     }
 
-    fn write_explain(&self, output: &mut Output, query: query::Query) -> Outcome {
-        let explain = query.explain()?;
-        Ok(match self.format {
-            Format::Json | Format::Ndjson => output.object(|object| put_explain(object, &explain)),
-            Format::Table | Format::Csv => writeln!(output, "{explain}"),
-        }?)
+    fn write_explain(
+        &self,
+        output: &mut Output,
+        explain: &Explain,
+        notes: &[String],
+    ) -> io::Result<()> {
+        if matches!(self.format, Format::Json | Format::Ndjson) {
+            return output.object(|object| {
+                put_explain(object, explain);
+                if !notes.is_empty() {
+                    object.texts("notes", notes.iter());
+                }
+            });
+        }
+        writeln!(output, "{explain}")?;
+        notes.iter().try_for_each(|note| writeln!(output, "note       {note}"))
     }
 
     /// Prints the result for all entities.
-    fn write_one<M: Measure>(&self, output: &mut Output, result: &M) -> Outcome {
+    fn write_one<M: Measure>(
+        &self,
+        output: &mut Output,
+        result: &M,
+        matched: &Cell<bool>,
+    ) -> Outcome {
+        matched.set(result.count() > 0);
         Ok(match self.format {
             Format::Table => write!(output, "{}", result.for_people()),
             Format::Json | Format::Ndjson => output.object(|object| result.put(object)),
@@ -197,7 +242,13 @@ impl Query {
     }
 
     /// Prints a result for each partition.
-    fn write_groups<M: Measure>(&self, output: &mut Output, groups: &[(String, M)]) -> Outcome {
+    fn write_groups<M: Measure>(
+        &self,
+        output: &mut Output,
+        groups: &[(String, M)],
+        matched: &Cell<bool>,
+    ) -> Outcome {
+        matched.set(!groups.is_empty());
         if matches!(self.format, Format::Json | Format::Ndjson) {
             let json = |(key, result): &(String, M)| {
                 json::object(|object| {
@@ -220,6 +271,8 @@ impl Query {
 
 /// An aggregate of many entities.
 trait Measure: Default {
+    /// Returns the number of entities.
+    fn count(&self) -> u64;
     /// Returns the numbers of the aggregate, each with its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
     /// Writes the members of a JSON object.
@@ -229,6 +282,10 @@ trait Measure: Default {
 }
 
 impl Measure for u64 {
+    fn count(&self) -> u64 {
+        *self
+    }
+
     fn cells(&self) -> Vec<(&'static str, String)> {
         vec![("count", self.to_string())]
     }
@@ -243,6 +300,10 @@ impl Measure for u64 {
 }
 
 impl Measure for Aggregate {
+    fn count(&self) -> u64 {
+        self.rows()
+    }
+
     fn cells(&self) -> Vec<(&'static str, String)> {
         let counts = counts(self).into_iter().map(|(name, count)| (name, count.to_string()));
         let numbers = numbers(self)

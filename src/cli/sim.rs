@@ -16,7 +16,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::files::open_input;
-use super::output::{Output, print, with_thousands};
+use super::output::{FormatArgs, Output, print, with_thousands};
 use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::json::{self, Object};
@@ -28,10 +28,11 @@ use crate::testing::sim::program::{Program, quietly};
 use crate::testing::sim::step::Step;
 use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 
-/// Run the database against a model, on a simulated disk that fails, loses power and decays.
+/// Run the database against a model on a failing disk.
 ///
-/// A seed determines everything: options, clients, faults, the clock, and the data left by a power
-/// cut. The same seed prints the same output on every machine.
+/// The simulated disk fails, loses power and decays. A seed determines everything: options,
+/// clients, faults, the clock, and the data left by a power cut. The same seed prints the same
+/// output on every machine.
 #[derive(Args)]
 #[command(after_long_help = "\
 A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
@@ -54,7 +55,7 @@ rowstone sim --mutants early-publish\n  \
 rowstone sim --mutants all\n  \
 rowstone sim --ledger\n  \
 rowstone sim --device 30 --seed 7\n  \
-rowstone sim --device 0.5 --json")]
+rowstone sim --device 0.5 --format json")]
 pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
@@ -88,9 +89,8 @@ pub(super) struct Sim {
     #[arg(long, value_name = "DAYS", group = "report", value_parser = days)]
     #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "ledger"])]
     device: Option<Duration>,
-    /// Print the ledger, or the result of the device, as JSON
-    #[arg(long, requires = "report")]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Activate a mutant, a deliberate bug that must be detected; `list` prints all names, `all`
     /// searches for a seed that detects each
     #[arg(long, value_name = "NAME", alias = "planted")]
@@ -111,6 +111,10 @@ const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
     pub(super) fn run(self) -> Outcome {
+        if self.format.is_json()? && !self.ledger && self.device.is_none() {
+            let text = "only the results of --ledger and --device are printed as JSON";
+            return Err(Failure::Usage(text.into()));
+        }
         match self.mutants.as_deref() {
             Some("list") => return list_mutants(|mutant| mutant.what.to_owned()),
             Some("all") => return self.hunt(),
@@ -219,9 +223,9 @@ impl Sim {
         let ledger =
             quietly(|| ledger(self.seed.unwrap_or(1), &mut |done, all| bar.reach_of(done, all)));
         drop(bar);
-        conclude(ledger.faults() == 0, |output| match self.json {
-            true => output.object(|object| put_ledger(object, &ledger)),
-            false => write!(output, "{ledger}"),
+        conclude(ledger.faults() == 0, |output| match self.format.is_json() {
+            Ok(true) => output.object(|object| put_ledger(object, &ledger)),
+            _ => write!(output, "{ledger}"),
         })
     }
 
@@ -238,9 +242,9 @@ impl Sim {
             })
         });
         drop(bar);
-        conclude(report.failure.is_none(), |output| match self.json {
-            true => output.object(|object| put_report(object, &report)),
-            false => write!(output, "{report}"),
+        conclude(report.failure.is_none(), |output| match self.format.is_json() {
+            Ok(true) => output.object(|object| put_report(object, &report)),
+            _ => write!(output, "{report}"),
         })
     }
 

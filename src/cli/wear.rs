@@ -11,11 +11,11 @@ use clap::Args;
 use super::failure::Outcome;
 use super::open::open_to_read;
 use super::open::read_bytes;
-use super::output::{Format, Output, print, with_thousands, write_cells};
+use super::output::{Format, FormatArgs, Output, print, with_thousands, write_cells};
 use crate::format::edit::Wear;
-use crate::json::Object;
+use crate::json::{self, Object};
 
-/// Show the bytes that the database has written to its medium since its creation, by cause.
+/// Show the bytes written to the medium since creation, by cause.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct WearCommand {
@@ -24,9 +24,8 @@ pub(super) struct WearCommand {
     /// The smallest write of the medium in bytes: a power of two from 512 to 1m
     #[arg(long, value_name = "BYTES", default_value = "16k", value_parser = read_page_size)]
     page_size: u64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 const HELP: &str = "\
@@ -41,15 +40,15 @@ file system itself, and data that flash moves to erase blocks. A longer window
 Examples:
   rowstone wear shop
   rowstone wear shop --page-size 4096
-  rowstone wear shop --page-size 32k --json";
+  rowstone wear shop --page-size 32k --format json";
 
 impl WearCommand {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let wear = db.wear();
-        print(|output| match self.json {
-            true => output.object(|object| self.put(object, &wear)),
-            false => self.write_table(output, &wear),
+        print(|output| match self.format.get() {
+            Format::Table => Ok(self.write_table(output, &wear)?),
+            format => output.records(&[json::object(|object| self.put(object, &wear))], format),
         })?;
         Ok(db.close()?)
     }

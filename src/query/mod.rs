@@ -27,6 +27,8 @@ pub(crate) mod tree;
 
 pub use aggregate::{Aggregate, Number};
 pub use builder::Query;
+#[cfg(feature = "cli")]
+pub(crate) use compare::order;
 pub use entities::Entities;
 pub use explain::Explain;
 pub use filter::{Filter, Prop, prop};

@@ -55,14 +55,17 @@ one partition, values are typed, and --num and --reads count the operations of a
 
 Examples:
   rowstone bench /tmp/bench
-  rowstone bench /tmp/bench --benchmarks fillrandom,readrandom --num 10000000 --threads 2
-  rowstone bench /tmp/bench --benchmarks readrandom --use-existing-db --duration 30 --histogram
-  rowstone bench /tmp/bench --benchmarks fillsync --threads 16 --json";
+  rowstone bench /tmp/bench --benchmarks fillrandom,readrandom \\
+      --num 10000000 --threads 2
+  rowstone bench /tmp/bench --benchmarks readrandom --use-existing-db \\
+      --duration 30 --histogram
+  rowstone bench /tmp/bench --benchmarks fillsync --threads 16 --format json";
 
 impl Bench {
     pub(super) fn run(self) -> Outcome {
         let Self { dir, benchmarks, settings } = self;
         let kinds = if benchmarks.is_empty() { DEFAULT.to_vec() } else { benchmarks };
+        settings.format.is_json()?;
         if !settings.use_existing_db && !kinds[0].is_fill() {
             return Err(Failure::Usage(format!(
                 "{} has nothing to work on\n  try: fillseq before it, or --use-existing-db",

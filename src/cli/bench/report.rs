@@ -7,7 +7,7 @@ use super::entities::Shape;
 use super::settings::Settings;
 use super::workload::Kind;
 use crate::cli::histogram::Histogram;
-use crate::cli::output::{Output, with_thousands};
+use crate::cli::output::{Format, Output, with_thousands};
 use crate::db::Db;
 use crate::json::{self, Object};
 
@@ -52,7 +52,7 @@ impl Report<'_> {
         let Settings { threads, seed, .. } = self.settings;
         let durability = format!("{:?}", self.settings.durability).to_lowercase();
         let output = &mut self.output;
-        if self.settings.json {
+        if self.settings.format.get() != Format::Table {
             return output.object(|object| {
                 object.raw("num", shape.num);
                 object.raw("entity_bytes", entity_bytes);
@@ -83,7 +83,7 @@ impl Report<'_> {
         tally: &Tally,
         beside: Option<&Tally>,
     ) -> std::io::Result<()> {
-        if self.settings.json {
+        if self.settings.format.get() != Format::Table {
             let listed = self.settings.histogram;
             self.output.object(|object| {
                 object.text("benchmark", &kind.name());
@@ -118,7 +118,7 @@ impl Report<'_> {
     pub(super) fn end(mut self, db: &Db) -> std::io::Result<Output> {
         let stats = db.stats();
         let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));
-        if self.settings.json {
+        if self.settings.format.get() != Format::Table {
             let put = json::object(|object| {
                 counters.for_each(|(name, value)| object.raw(name, value));
             });

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::cli::open::read_bytes;
+use crate::cli::output::FormatArgs;
 use crate::options::{Durability, IoMode};
 
 pub(super) const NUM: u64 = 1_000_000;
@@ -85,9 +86,8 @@ pub(super) struct Settings {
     /// Use existing entities; the fill benchmarks then overwrite them
     #[arg(long, alias = "use_existing_db")]
     pub(super) use_existing_db: bool,
-    /// Print JSON, one object per line
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) format: FormatArgs,
 }
 
 fn number<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u64, String> {

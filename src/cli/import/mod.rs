@@ -22,7 +22,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::columns::Choices;
 use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
@@ -35,7 +35,7 @@ use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Overwrite, Spool};
 use super::open::Create;
-use super::output::print;
+use super::output::{Format, print};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::table::LoadMode;
 
-/// Load CSV or NDJSON, optionally compressed by gzip, into a table.
+/// Load CSV or NDJSON, also compressed by gzip, into a table.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {
@@ -79,8 +79,8 @@ pub(super) struct Import {
     #[arg(long)]
     stop_on_error: bool,
     /// How to print the summary
-    #[arg(long, value_enum, default_value_t = SummaryFormat::Text)]
-    format: SummaryFormat,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
 }
 
 const IMPORT_HELP: &str = "\
@@ -95,20 +95,12 @@ A row that cannot be loaded is reported with its line number and the others are 
 status is 3 then.
 
 Examples:
-  rowstone import flights Flights flights.csv.gz --partition-key '{carrier}-{origin}' \\
-      --row-key '{time_hour}-{flight}-{tailnum}' --null NA --durability os
-  rowstone import flights Airports airports.csv --partition-key all --row-key '{faa}'
+  rowstone import flights Flights flights.csv.gz --null NA --durability os \\
+      --partition-key '{carrier}-{origin}' \\
+      --row-key '{time_hour}-{flight}-{tailnum}'
+  rowstone import flights Airports airports.csv \\
+      --partition-key all --row-key '{faa}'
   rowstone export shop parts | rowstone import copy parts -";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SummaryFormat {
-    /// For people
-    #[value(alias = "table")]
-    Text,
-    /// One JSON object
-    #[value(alias = "ndjson")]
-    Json,
-}
 
 impl Import {
     pub(super) fn run(self) -> Outcome {
@@ -129,8 +121,8 @@ impl Import {
         };
         summary.elapsed = clock.monotonic();
         print(|output| match self.format {
-            SummaryFormat::Text => writeln!(output, "{}", summary.text()),
-            SummaryFormat::Json => writeln!(output, "{}", summary.json()),
+            Format::Table => Ok(writeln!(output, "{}", summary.text())?),
+            format => output.records(&[summary.json()], format),
         })?;
         if summary.rejected > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cli::failure::Outcome;
 use crate::cli::files::Overwrite;
-use crate::cli::output::with_thousands;
+use crate::cli::output::{counted, with_thousands};
 use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::json;
@@ -86,8 +86,8 @@ impl Summary {
             rejected => format!(", {} rejected", number(rejected)),
         };
         format!(
-            "{} rows read, {} imported{rejected} in {:.2} s ({}/s)",
-            number(self.rows),
+            "{} read, {} imported{rejected} in {:.2} s ({}/s)",
+            counted(self.rows, "row", "rows"),
             number(self.imported),
             self.elapsed.as_secs_f64(),
             number(self.rate())

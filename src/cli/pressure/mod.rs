@@ -81,7 +81,8 @@ the peak is beyond what the service or this machine takes.
 
 Example:
   rowstone stress /tmp/peak --partition Component --rate 1200 --reads 80
-  rowstone stress /tmp/peak --partition UA --rate 900 --sample flights --sample-table Flights";
+  rowstone stress /tmp/peak --partition UA --rate 900 \\
+      --sample flights --sample-table Flights";
 
 const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.

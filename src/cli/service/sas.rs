@@ -27,7 +27,9 @@ const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
 /// The default version of tokens.
 const DEFAULT_VERSION: &str = "2019-02-02";
 
-/// Make a shared access signature: for entities of one table, or with --account-wide for an account
+/// Make a shared access signature.
+///
+/// It is for entities of one table, or with --account-wide for an account.
 #[derive(Args)]
 #[command(after_long_help = SAS_HELP)]
 pub(in crate::cli) struct Sas {
@@ -83,8 +85,10 @@ The token is the query string of an address: the part after the question mark.
 
 Examples:
   rowstone sas parts --permissions r --expiry 2030-01-01
-  rowstone sas parts --permissions raud --expiry 2030-01-01T12:00:00Z --start-partition bolts --end-partition nuts
-  rowstone sas --account-wide --permissions rwdlacu --expiry 2030-01-01 --account acme --accounts accounts.json";
+  rowstone sas parts --permissions raud --expiry 2030-01-01T12:00:00Z \\
+      --start-partition bolts --end-partition nuts
+  rowstone sas --account-wide --permissions rwdlacu --expiry 2030-01-01 \\
+      --account acme --accounts accounts.json";
 
 impl Sas {
     pub(super) fn run(self) -> Outcome {

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -160,6 +160,10 @@ impl Serve {
         let mut backed_up = Vec::new();
         let accounts = Accounts::open(configs, |config| {
             let db = self.open(config)?;
+            if db.opened().created {
+                let path = self.path_of(config).display();
+                log.line(&format!("note: created the database {path}"));
+            }
             db.without_companion().iter().for_each(|why| log.line(&format!("note: {why}")));
             let name = self.accounts.as_ref().map(|_| &*config.name);
             backed_up.extend(self.backups.dir(name).map(|dir| (dir, db.clone())));
@@ -197,8 +201,12 @@ impl Serve {
         }
     }
 
+    fn path_of<'p>(&'p self, config: &'p AccountConfig) -> &'p Path {
+        config.database.as_ref().unwrap_or(&self.db)
+    }
+
     fn open(&self, config: &AccountConfig) -> Outcome<Db> {
-        let path = config.database.as_ref().unwrap_or(&self.db);
+        let path = self.path_of(config);
         let targets = self.throttle.then(Targets::service);
         self.open.open(set(Db::options(), targets, Options::throttle), path)
     }

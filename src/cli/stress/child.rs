@@ -159,7 +159,9 @@ impl Ended {
 
     /// Whether the process exited because an operation failed, and reported the error.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self.status.code(), Some(1 | 2)) && self.text.starts_with("error: ")
+        // Notes may come before the error.
+        let has_error = self.text.lines().any(|line| line.starts_with("error: "));
+        matches!(self.status.code(), Some(1 | 2)) && has_error
     }
 
     /// Whether the system ended the process because a file would have exceeded its size limit.

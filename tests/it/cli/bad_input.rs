@@ -18,6 +18,35 @@ fn usage() {
     assert!(!place.path("db").exists());
 }
 
+/// Such a path was made a directory, whose name held the key of the account.
+#[test]
+fn a_url_or_connection_string_is_no_path() {
+    let place = parts();
+    let keys = "DefaultEndpointsProtocol=https;AccountName=acme;AccountKey=c2VjcmV0;";
+    for (path, kind) in [("https://acme.table.core.windows.net", "a URL"), (keys, "a connection")] {
+        for arguments in [
+            "create-table PATH Tab",
+            "put PATH Tab {}",
+            "exec PATH",
+            "import PATH Tab -",
+            "import db Tab PATH",
+            "tables PATH",
+            "backup db PATH",
+            "restore PATH db",
+            "gate list PATH",
+            "copy db parts --to PATH",
+            "export db parts --out PATH",
+            "bench PATH",
+        ] {
+            let run = place.run(&arguments.replace("PATH", path));
+            assert!(!run.err.contains("c2VjcmV0") && !run.created, "{arguments}: {run:?}");
+            run.fails(2, &[kind, "must be a "]);
+        }
+    }
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 1);
+    assert_eq!(place.tables(), "parts\n");
+}
+
 #[test]
 fn a_missing_database_is_not_created_by_reading() {
     let place = Place::new();
@@ -47,7 +76,7 @@ fn an_empty_directory_becomes_a_database() {
     std::fs::create_dir(place.path("db")).unwrap();
     place.fails("tables db", 2, &["db"]);
     place.ok("create-table db Tab");
-    assert_eq!(place.ok("tables db"), "Tab\n");
+    assert_eq!(place.tables(), "Tab\n");
     place.fails("create-table db tab", 1, &["TableAlreadyExists"]);
     for name in ["x", "9ab", "a-b", "tables"] {
         place.fails(&format!("create-table db {name}"), 1, &["error: "]);
@@ -151,7 +180,7 @@ fn no_command_overwrites_a_file_or_a_part_of_a_database() {
     assert_eq!(place.read("old"), "of yesterday");
     assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
     assert!(!place.path("db/new").exists());
-    assert_eq!(place.ok("tables db"), "parts\n");
+    assert_eq!(place.tables(), "parts\n");
     place.ok("export db parts -o old --force");
     assert_eq!(place.read("old"), place.ok("export db parts"));
     #[cfg(unix)]
@@ -177,10 +206,10 @@ fn trap_34_a_second_process_is_refused() {
     place.fails("changes db --cursor other", 2, &["db", "try: "]);
     place.feed("exec db", "").fails(2, &["db"]);
     // A reader does not need the lock.
-    assert_eq!(place.ok("tables db"), "parts\n");
+    assert_eq!(place.tables(), "parts\n");
     drop(requests);
     assert_eq!(holder.wait().unwrap().code(), Some(0));
-    assert_eq!(place.ok("tables db"), "parts\n");
+    assert_eq!(place.tables(), "parts\n");
 }
 
 #[test]

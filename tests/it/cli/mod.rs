@@ -32,7 +32,9 @@ struct Place(tempfile::TempDir);
 struct Run {
     status: Option<i32>,
     out: String,
+    /// Standard error, without the note that the database was created.
     err: String,
+    created: bool,
 }
 
 impl Place {
@@ -88,6 +90,13 @@ impl Place {
         self.run(arguments).fails(status, texts);
     }
 
+    /// Returns the names of the tables, a line each.
+    #[track_caller]
+    fn tables(&self) -> String {
+        let csv = self.ok("tables db --format csv");
+        csv.lines().skip(1).map(|line| format!("{}\n", line.split(',').next().unwrap())).collect()
+    }
+
     #[track_caller]
     fn put(&self, table: &str, entity: &str) {
         self.feed(&format!("put db {table} -"), entity).ok();
@@ -96,10 +105,14 @@ impl Place {
 
 impl Run {
     fn of(output: Output) -> Self {
+        let all = String::from_utf8(output.stderr).unwrap();
+        let is_other = |line: &&str| !line.starts_with("note: created the database ");
+        let err: String = all.split_inclusive('\n').filter(is_other).collect();
         Self {
             status: output.status.code(),
             out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
+            created: err != all,
+            err,
         }
     }
 
@@ -154,8 +167,12 @@ fn a_first_look() {
     let made = r#""Made@odata.type":"Edm.DateTime","Made":"2024-05-01T10:00:00Z""#;
     assert_eq!(rest, format!(":5,{made},\"Nope\":null}}\n"));
     assert!(place.ok("get db parts nuts m4").contains("Stock         5  (Edm.Int32)"));
-    assert_eq!(place.ok("tables db"), "parts\n");
-    assert_eq!(place.ok("tables db --format json"), "[\"parts\"]\n");
+    assert_eq!(
+        place.ok("tables db"),
+        "TableName  Entities  Bytes\n---------  --------  -----\nparts             2      0\n"
+    );
+    let json = "[{\"TableName\":\"parts\",\"Entities\":2,\"Exact\":true,\"Bytes\":0}]\n";
+    assert_eq!(place.ok("tables db --format json"), json);
     assert!(place.ok("verify db").ends_with("no problems\n"));
     assert!(place.ok("stats db --format json").starts_with("{\""));
     assert_eq!(place.ok("delete db parts nuts m4"), "");
@@ -164,7 +181,7 @@ fn a_first_look() {
     place.fails("drop-table db parts", 2, &["1 entity of parts", "--yes"]);
     let dropped = place.ok("drop-table db parts --yes");
     assert!(dropped.starts_with("removed 1 entity of parts; 0 bytes "), "{dropped}");
-    assert_eq!(place.ok("tables db"), "");
+    assert_eq!(place.tables(), "");
     place.fails("scan db parts", 1, &["TableNotFound", "try: `rowstone tables DB`"]);
 }
 
@@ -256,7 +273,7 @@ fn a_checkpoint_is_a_database() {
     place.ok("checkpoint db copy");
     assert_eq!(place.ok("scan copy parts"), place.ok("scan db parts"));
     place.ok("drop-table copy parts --yes");
-    assert_eq!(place.ok("tables db"), "parts\n");
+    assert_eq!(place.tables(), "parts\n");
     place.run("checkpoint db copy").fails(1, &["copy"]);
 }
 
@@ -285,7 +302,7 @@ fn exports_can_be_imported_unchanged() {
     );
     place.feed("import csv parts -", &csv).ok();
     assert_eq!(place.ok("export csv parts --format csv"), csv);
-    place.ok("export db parts --format csv --output out.csv");
+    place.ok("export db parts --format csv --out out.csv");
     assert_eq!(place.read("out.csv"), csv);
     assert!(!place.ok("export db parts --no-metadata").contains("odata"));
 }
@@ -297,6 +314,8 @@ fn help_has_examples() {
         "create-table",
         "drop-table",
         "tables",
+        "describe",
+        "compact",
         "import",
         "export",
         "put",
@@ -325,6 +344,100 @@ fn help_has_examples() {
         assert!(help.contains(&format!("rowstone {command} ")), "{help}");
         assert!(help.contains("Example"), "{help}");
     }
-    assert!(place.ok("--help").contains("Exit status"));
-    assert!(place.ok("--version").starts_with("rowstone "));
+    let help = place.ok("--help");
+    assert!(
+        help.contains("Exit status") && help.contains("\nCare and backups:\n  compact "),
+        "{help}"
+    );
+    assert!(place.ok("-V").starts_with("rowstone "));
+    let version = place.ok("--version");
+    assert!(version.contains("\nfeatures: cli ") && version.contains(" zstd\n"), "{version}");
+}
+
+/// Only commands whose help says so create a database, and they say that they did.
+#[test]
+fn the_creation_of_a_database_is_said_once() {
+    let place = Place::new();
+    let row = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    for first in ["create-table a Tab", "exec b", "import c Tab -"] {
+        assert!(place.feed(first, row).created, "{first}");
+        assert!(!place.feed(first, row).created, "{first}");
+    }
+    place.ok("create-table a Full");
+    place.feed("put a Full -", row).ok();
+    for command in ["copy a Full --to d", "import-range e Full a"] {
+        assert!(place.run(command).created, "{command}");
+    }
+}
+
+#[test]
+fn tables_are_described_and_compacted() {
+    let place = parts();
+    place.put("parts", r#"{"PartitionKey":"nuts","RowKey":"m5","Stock":700,"Price":"dear"}"#);
+    let lines = [
+        "Property,Type,Entities,Least,Greatest",
+        "PartitionKey,Edm.String,3,bolts,nuts",
+        "RowKey,Edm.String,3,m4,m5",
+        "Made,Edm.DateTime,1,2024-05-01T10:00:00Z,2024-05-01T10:00:00Z",
+        "Price,Edm.String,1,dear,dear",
+        "Price,Edm.Double,1,0.12,0.12",
+        "Stock,Edm.Int32,2,5,700",
+        "",
+    ];
+    let csv = place.ok("describe db parts --format csv");
+    let without_times = csv.split_inclusive('\n').filter(|line| !line.starts_with("Timestamp"));
+    assert_eq!(without_times.collect::<String>(), lines.join("\n"));
+    let shown = place.ok("describe db parts");
+    assert!(shown.starts_with("parts: 3 entities\n\nProperty "), "{shown}");
+    let json = place.ok("describe db parts --format json");
+    assert!(json.starts_with(r#"{"entities":3,"exact":true,"properties":[{"#), "{json}");
+    assert!(place.ok("compact db").contains(" merged into 2 files of "));
+    place.ok("compact db parts --partition nuts");
+    place.fails("compact db --partition nuts", 2, &["a range of keys is one of a table"]);
+    place.fails("compact db nothing", 1, &["TableNotFound"]);
+    assert!(place.ok("scan db parts").ends_with("3 entities\n"));
+    place.ok("delete-table db parts --yes");
+}
+
+#[test]
+fn exports_are_filtered_and_have_every_format() {
+    let place = parts();
+    let export = |arguments: &[&str]| {
+        let mut command = place.command("export db parts --filter");
+        Run::of(command.args(arguments).output().unwrap())
+    };
+    let bolts = export(&["Price lt 0.5", "--no-metadata"]).ok();
+    assert_eq!(bolts.lines().count(), 1);
+    let json = export(&["Price lt 0.5", "--no-metadata", "--format", "json"]).ok();
+    assert_eq!(json, format!("[\n{bolts}]\n"));
+    assert_eq!(export(&["Price gt 5.0", "--format", "json"]).ok(), "[\n]\n");
+    assert!(export(&["Price lt 0.5", "--format", "table"]).ok().ends_with("\n\n1 entity\n"));
+    let csv = export(&["Stock gt 1", "--format", "csv"]).ok();
+    assert!(csv.starts_with("PartitionKey,RowKey,Made,Stock\nnuts,m4,"), "{csv}");
+    let note = "note: no entity has the property Prise; the nearest is Price\n";
+    assert_eq!(export(&["Prise gt 1"]).err, note);
+    export(&["Price gt )"]).fails(2, &["Syntax error"]);
+}
+
+/// `--format` has the same values where `--json` was, and `--json` stays.
+#[test]
+fn formats_are_the_same_everywhere() {
+    let place = parts();
+    let backup = place.ok("backup db kept --format csv");
+    assert!(backup.starts_with("generation,taken,seq,files,bytes,new_files,new_bytes\n1,20"));
+    let list = place.ok("backups list kept --format csv");
+    assert_eq!((list.lines().count(), list.lines().next()), (2, backup.lines().next()));
+    assert_eq!(place.ok("backups list kept --json"), place.ok("backups list kept --format ndjson"));
+    assert!(place.ok("backups verify kept").starts_with("1 backup of "));
+    assert!(place.ok("wear db --format csv").starts_with("user_bytes,"));
+    assert_eq!(place.ok("wear db --format json"), place.ok("wear db --json"));
+    place.fails("wear db --format json --json", 2, &["--json"]);
+    place.fails("inspect db/CURRENT --format csv", 2, &["text or JSON"]);
+    assert!(place.ok("inspect db/CURRENT --format json").starts_with("{\"part\":"));
+    let rows = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    let import =
+        |format: &str| place.feed(&format!("import db Tab - --mode upsert {format}"), rows);
+    assert!(import("--format table").ok().starts_with("1 row read, 1 imported in "));
+    assert!(import("--format text").ok().starts_with("1 row read, "));
+    assert!(import("--format csv").ok().starts_with("rows,imported,rejected,seconds,rate\n1,1,0,"));
 }

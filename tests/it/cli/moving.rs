@@ -46,13 +46,13 @@ fn a_range_is_moved_offline() {
     place.feed("put db Parts -", r#"{"PartitionKey":"b","RowKey":"4"}"#).ok();
     // 2. Export the range and verify the copy.
     let said = place.ok(&format!("export-range db Parts moving {UPPER}"));
-    assert!(said.starts_with("exported 42 entities in 1 files of "), "{said}");
+    assert!(said.starts_with("exported 42 entities in 1 file of "), "{said}");
     check_equal(&place, &format!("db moving --table Parts {UPPER}"), 42);
     place.ok("verify moving");
     // 3. Import the copy into the other database and verify it there.
     place.ok("create-table other Beside");
     let said = place.ok("import-range other Parts moving");
-    assert!(said.starts_with("imported 42 entities in 1 files of "), "{said}");
+    assert!(said.starts_with("imported 42 entities in 1 file of "), "{said}");
     check_equal(&place, &format!("db other --table Parts {UPPER}"), 42);
     place.ok("verify other");
     assert_eq!(etags(&place, "other"), etags(&place, "db"));

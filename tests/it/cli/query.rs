@@ -1,6 +1,6 @@
 //! Tests the output of `query` in each format, and pages, aggregates, explanations and refusals.
 
-use super::{Place, Run};
+use super::{Place, Run, parts};
 
 const NAMES: &str = "--select PartitionKey,RowKey";
 
@@ -22,7 +22,11 @@ fn grid() -> Place {
 
 /// Runs `query` with a filter, which may contain spaces, and other arguments, which may not.
 fn query(place: &Place, filter: &str, arguments: &str) -> Run {
-    let mut command = place.command(&format!("query db Tab {arguments}"));
+    query_of(place, "Tab", filter, arguments)
+}
+
+fn query_of(place: &Place, table: &str, filter: &str, arguments: &str) -> Run {
+    let mut command = place.command(&format!("query db {table} {arguments}"));
     Run::of(command.args(["--filter", filter]).output().unwrap())
 }
 
@@ -55,14 +59,14 @@ fn every_format_shows_what_was_found() {
     );
     let select = "--select A,RowKey,Nope";
     assert_eq!(
-        query(&place, &numbers, &format!("--format csv {select}")).ok(),
+        query(&place, &numbers, &format!("--format csv {select}")).out,
         "A,RowKey,Nope\n90,09,\n100,10,\n0,00,\n"
     );
-    let json = query(&place, &numbers, &format!("--format ndjson {select}")).ok();
+    let json = query(&place, &numbers, &format!("--format ndjson {select}")).out;
     let lines: Vec<_> = json.lines().map(|line| line.split_once("\",").unwrap().1).collect();
     let row = |rk: &str, a: &str| format!(r#""RowKey":"{rk}","A":{a},"Nope":null}}"#);
     assert_eq!(lines, [row("09", "90"), row("10", "100"), row("00", "0")]);
-    let array = query(&place, &numbers, &format!("--format json {select}")).ok();
+    let array = query(&place, &numbers, &format!("--format json {select}")).out;
     assert_eq!(array, format!("[\n{}\n]\n", json.trim_end().replace('\n', ",\n")));
     let all = query(&place, &numbers, "--format ndjson --select *").ok();
     assert_eq!(all, query(&place, &numbers, "--format ndjson").ok());
@@ -176,7 +180,10 @@ fn counts_and_aggregates_have_every_format() {
          \"min\":0.5,\"max\":3.5,\"sum\":16.0,\"avg\":2.0}\n"
     );
     let header = "rows,integers,doubles,nans,missing,others,min,max,sum,avg";
-    assert_eq!(run("--aggregate Nope --format csv"), format!("{header}\n8,0,0,0,8,0,,,,\n"));
+    assert_eq!(
+        query(&place, filter, "--aggregate Nope --format csv").out,
+        format!("{header}\n8,0,0,0,8,0,,,,\n")
+    );
     assert!(run("--aggregate A --by-partition").lines().nth(2).unwrap().starts_with("a     "));
     let none = query(&place, "PartitionKey eq 'x'", "--count --by-partition --format ndjson");
     assert_eq!(none.ok(), "");
@@ -240,4 +247,46 @@ fn refusals_are_explained() {
     place.fails("query nowhere Tab --filter )", 2, &["Syntax error at position 0"]);
     place.fails("query nowhere Tab", 2, &["nowhere"]);
     place.fails("query db Nope", 1, &["TableNotFound", "try: "]);
+}
+
+/// The exit status of such a query is 0.
+#[test]
+fn a_filter_that_cannot_match_is_noted() {
+    let place = parts();
+    let note = |filter: &str, arguments: &str| {
+        let run = query_of(&place, "parts", filter, arguments);
+        assert_eq!(run.status, Some(0), "{run:?}");
+        run.err.trim_end().trim_start_matches("note: ").to_owned()
+    };
+    let prise = "no entity has the property Prise; the nearest is Price";
+    let check = |filter: &str, arguments: &str, expected: &str| {
+        assert_eq!(note(filter, arguments), expected, "{filter} {arguments}");
+    };
+    check("Prise lt 0.5", "", prise);
+    check("Prise lt 0.5", "--count", prise);
+    check("Prise lt 0.5 and Stock gt 1", "--format json", prise);
+    check("not (Prise lt 0.5)", "", prise);
+    check("Stock eq 5 or Prise lt 0.5", "--count --by-partition", prise);
+    check("Colour eq 'red'", "", "no entity has the property Colour");
+    let of = |name: &str, literal: &str, has: &str| {
+        format!("no entity has a {name} that compares with Edm.{literal}: it is Edm.{has}")
+    };
+    check("Price eq '0.12'", "", &of("Price", "String", "Double"));
+    check("Stock eq 5L", "", &of("Stock", "Int64", "Int32"));
+    check("Timestamp gt '2024-01-01'", "", &of("Timestamp", "String", "DateTime"));
+    check("PartitionKey eq 5", "", &of("PartitionKey", "Int32", "String"));
+    check("", "--select Price,Prise", prise);
+    check("", "--aggregate Prise", prise);
+    // These can match, even where nothing does.
+    for filter in ["Price gt 5", "Stock gt 700", "PartitionKey eq 'screws'", "Price lt 0.5", ""] {
+        check(filter, "", "");
+    }
+    check("", "--select PartitionKey,Timestamp,Stock", "");
+    assert_eq!(place.run("scan db parts --select Prise").err, format!("note: {prise}\n"));
+    let explained = query_of(&place, "parts", "Prise lt 0.5", "--explain").ok();
+    assert!(explained.ends_with(&format!("\nnote       {prise}\n")), "{explained}");
+    let json = query_of(&place, "parts", "Prise lt 0.5", "--explain --format json").ok();
+    assert!(json.ends_with(&format!(",\"notes\":[\"{prise}\"]}}\n")), "{json}");
+    place.ok("create-table db Empty");
+    assert_eq!(query_of(&place, "Empty", "Prise lt 0.5", "").err, "");
 }

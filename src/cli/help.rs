@@ -1,0 +1,188 @@
+//! Shapes the help of all commands: lists the commands by group, leaves the folding of lines to
+//! clap, and names the features of this build and those that a missing command needs.
+
+use clap::{Arg, ArgAction, Command};
+
+use super::failure::Failure;
+use super::local_path;
+
+/// The groups of commands in the help of the program.
+const GROUPS: [(&str, &[&str]); 7] = [
+    (
+        "Tables and entities",
+        &[
+            "create-table",
+            "drop-table",
+            "ttl",
+            "tables",
+            "describe",
+            "put",
+            "get",
+            "delete",
+            "scan",
+            "query",
+            "exec",
+        ],
+    ),
+    ("Files in and out", &["import", "export", "copy", "check-refs", "compare", "changes"]),
+    ("Serving", &["serve", "sas"]),
+    ("Care and backups", &["compact", "verify", "checkpoint", "backup", "backups", "restore"]),
+    ("Damage", &["heal", "repair", "salvage", "inspect"]),
+    ("Key design and load", &["partitions", "advise", "stats", "wear", "stress", "bench", "sim"]),
+    ("Moving ranges of keys", &["gate", "export-range", "import-range"]),
+];
+
+/// A command that a feature adds, its purpose, the feature, and whether this build has it.
+type Optional = (&'static str, &'static str, &'static str, bool);
+
+const OPTIONAL: [Optional; 3] = [
+    ("serve", "Serve a database to clients of Azure Table storage", "rest", cfg!(feature = "rest")),
+    ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
+    ("sim", "Run the database against a model on a failing disk", "sim", cfg!(feature = "sim")),
+];
+
+/// The features that this build may have.
+const FEATURES: [(&str, bool); 6] = [
+    ("cli", cfg!(feature = "cli")),
+    ("events", cfg!(feature = "events")),
+    ("rest", cfg!(feature = "rest")),
+    ("serde", cfg!(feature = "serde")),
+    ("sim", cfg!(feature = "sim")),
+    ("zstd", cfg!(feature = "zstd")),
+];
+
+/// Completes the command of the program.
+pub(super) fn completed(command: Command) -> Command {
+    let features = FEATURES.iter().filter(|(_, has)| *has).map(|(name, _)| *name);
+    let features = features.collect::<Vec<_>>().join(" ");
+    // clap keeps a version for the whole life of the process.
+    let version = format!("{}\nfeatures: {features}", env!("CARGO_PKG_VERSION")).leak();
+    grouped(unfolded(local_path::checked(with_missing(command, &OPTIONAL))).long_version(&*version))
+}
+
+/// Returns the failure of a command that this build lacks.
+pub(super) fn missing(command: &str) -> Option<Failure> {
+    missing_of(command, &OPTIONAL)
+}
+
+fn missing_of(command: &str, optional: &[Optional]) -> Option<Failure> {
+    let (name, _, feature, _) =
+        optional.iter().find(|(name, _, _, has)| *name == command && !has)?;
+    Some(Failure::Usage(format!(
+        "this build has no `{name}`, which needs the feature {feature}\n  \
+         try: cargo install rowstone --features {feature}"
+    )))
+}
+
+/// Adds the commands that this build lacks. They accept any arguments.
+fn with_missing(command: Command, optional: &[Optional]) -> Command {
+    let missing = optional.iter().filter(|(_, _, _, has)| !has);
+    missing.fold(command, |command, (name, purpose, feature, _)| {
+        let arguments = Arg::new("arguments").num_args(0..).allow_hyphen_values(true);
+        let arguments = arguments.trailing_var_arg(true).action(ArgAction::Append).hide(true);
+        let about = format!("{purpose} (needs the feature {feature})");
+        command.subcommand(Command::new(*name).about(about).arg(arguments))
+    })
+}
+
+/// Joins the lines of each paragraph of help, so that clap folds them to the width of the terminal.
+/// Lines that are indented stay as they are: examples can be copied.
+fn unfolded(command: Command) -> Command {
+    let help = command.get_after_long_help().map(|text| paragraphs(&text.to_string()));
+    let command = match help {
+        Some(help) => command.after_long_help(help),
+        None => command,
+    };
+    command.mut_subcommands(unfolded)
+}
+
+fn paragraphs(text: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+    let mut joined = String::new();
+    let mut before = "";
+    for (i, line) in text.lines().enumerate() {
+        let goes_on = is_prose(before) && is_prose(line) && !before.ends_with(':');
+        if i > 0 {
+            joined.push(if goes_on { ' ' } else { '\n' });
+        }
+        joined.push_str(line);
+        before = line;
+    }
+    joined
+}
+
+/// Lists the commands by group.
+fn grouped(command: Command) -> Command {
+    let mut list = String::new();
+    for (group, names) in GROUPS {
+        list.push_str(&format!("{group}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            list.push_str(&format!("  {name:13} {}\n", about.cloned().unwrap_or_default()));
+        }
+        list.push('\n');
+    }
+    let template = "{about-with-newline}\n{usage-heading} {usage}\n\n";
+    command.help_template(format!("{template}{list}Options:\n{{options}}{{after-help}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Arguments;
+
+    fn each(command: &Command, check: &mut impl FnMut(&Command)) {
+        check(command);
+        command.get_subcommands().for_each(|command| each(command, check));
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = completed(Arguments::command());
+        let mut named: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut known: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
+
+    /// A list line must fit the line, and clap must not fold a line that is to be copied.
+    #[test]
+    fn help_fits_80_columns() {
+        let help = completed(Arguments::command()).render_help().to_string();
+        let long = |line: &&str| line.chars().count() > 80;
+        let is_listed = |line: &&str| line.starts_with("  ");
+        assert_eq!(help.lines().filter(is_listed).find(long), None);
+        each(&completed(Arguments::command()), &mut |command| {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| line.trim().contains(' ')) {
+                assert!(!(is_listed(&line) && long(&line)), "{}: {line}", command.get_name());
+            }
+        });
+    }
+
+    #[test]
+    fn prose_is_folded_by_clap_alone() {
+        let text = "One two\nthree.\n\nExamples:\n  a \\\n      b\nMore\nprose:\n  c";
+        let joined = "One two three.\n\nExamples:\n  a \\\n      b\nMore prose:\n  c";
+        assert_eq!(paragraphs(text), joined);
+    }
+
+    #[test]
+    fn a_missing_command_names_its_feature() {
+        let optional = [("fly", "Fly", "wings", false), ("walk", "Walk", "legs", true)];
+        let command = with_missing(Command::new("rowstone"), &optional);
+        let matches =
+            command.clone().try_get_matches_from(["rowstone", "fly", "db", "--far", "-x"]);
+        assert_eq!(matches.unwrap().subcommand_name(), Some("fly"));
+        let about = command.find_subcommand("fly").and_then(Command::get_about).unwrap();
+        assert_eq!(about.to_string(), "Fly (needs the feature wings)");
+        assert!(command.find_subcommand("walk").is_none());
+        let (status, text) = missing_of("fly", &optional).unwrap().message();
+        let text = text.unwrap();
+        assert!(status == 2 && text.contains("no `fly`, which needs the feature wings"), "{text}");
+        assert!(missing_of("walk", &optional).is_none());
+    }
+}

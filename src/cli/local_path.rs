@@ -1,0 +1,89 @@
+//! Parses the paths among the arguments: refuses a URL or a connection string, which would become
+//! the name of a directory.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error, ValueHint};
+
+/// The names of the parts of a connection string that have an account, a key or an address.
+const PARTS: [&str; 8] = [
+    "accountkey",
+    "accountname",
+    "blobendpoint",
+    "defaultendpointsprotocol",
+    "endpointsuffix",
+    "sharedaccesssignature",
+    "tableendpoint",
+    "usedevelopmentstorage",
+];
+
+/// Parses a path. The message of a refusal does not repeat the argument, which may have a key.
+#[derive(Clone)]
+struct LocalPath;
+
+impl TypedValueParser for LocalPath {
+    type Value = PathBuf;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<PathBuf, Error> {
+        if let Some(kind) = value.to_str().and_then(foreign) {
+            let name = argument.map(Arg::to_string).unwrap_or_default();
+            let message = format!("{name} is {kind}, but must be a path; nothing was made\n");
+            return Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command));
+        }
+        PathBufValueParser::new().parse_ref(command, argument, value)
+    }
+}
+
+/// Makes every path among the arguments of `command` and of its subcommands a [`LocalPath`].
+pub(super) fn checked(command: Command) -> Command {
+    let checked_argument = |argument: Arg| match argument.get_value_hint() {
+        ValueHint::AnyPath => argument.value_parser(LocalPath),
+        _ => argument,
+    };
+    command.mut_args(checked_argument).mut_subcommands(checked)
+}
+
+/// Says what `text` is if it is no path of this machine. A URL begins with a scheme, which has two
+/// letters or more, unlike the drives of some systems.
+pub(super) fn foreign(text: &str) -> Option<&'static str> {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    let is_scheme = |scheme: &str| {
+        scheme.len() > 1
+            && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    if scheme.is_some_and(is_scheme) {
+        return Some("a URL");
+    }
+    let names = text.split(';').filter_map(|part| part.split_once('='));
+    let mut names = names.map(|(name, _)| name.trim().to_ascii_lowercase());
+    names.any(|name| PARTS.contains(&&*name)).then_some("a connection string")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_connection_strings_are_no_paths() {
+        for url in ["https://a.table.core.windows.net/", "file:///tmp/db", "s3://bucket/db"] {
+            assert_eq!(foreign(url), Some("a URL"), "{url}");
+        }
+        let keys = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b==";
+        for text in [keys, "UseDevelopmentStorage=true", "accountkey=b=="] {
+            assert_eq!(foreign(text), Some("a connection string"), "{text}");
+        }
+        for path in ["db", "/var/lib/shop", "../a=b", "a;b", "c:\\db", "./https://x", "x://y", "=;"]
+        {
+            assert_eq!(foreign(path), None, "{path}");
+        }
+    }
+}
