@@ -105,7 +105,7 @@ fn responses_are_read_as_they_were_written() {
         ..PartitionRange::default()
     };
     let queries = QueryCounts { points: 1, tables: 9, ..QueryCounts::default() };
-    let answer = read(Response::ok().load(&[range.clone()], &queries)).unwrap();
+    let answer = read(Response::ok().load(std::slice::from_ref(&range), &queries)).unwrap();
     assert_eq!(answer.load().unwrap(), (vec![range], queries));
     let path = read(Response::ok().text("path", "/a \"b\"/c")).unwrap();
     assert_eq!(path.replacing("/a \"b\"", "x").text("path").unwrap(), "x/c");

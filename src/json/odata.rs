@@ -150,13 +150,6 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Whether the key `part` is given as text of type Guid, DateTime or Binary.
-    pub(crate) fn has_typed_text(&self, part: KeyPart) -> bool {
-        use EdmType::{Binary, DateTime, Guid};
-        matches!(self.find(part.name()), Some(Scalar::String(_)))
-            && matches!(self.type_of(part.name()), Ok(Some(Guid | DateTime | Binary)))
-    }
-
     /// Returns the text of a member as written in the JSON, without the quotes of a string. Used by
     /// commands that build keys from templates.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
@@ -197,11 +190,11 @@ impl<'a> Members<'a> {
         })
     }
 
-    fn find(&self, name: &str) -> Option<&Scalar<'a>> {
+    pub(crate) fn find(&self, name: &str) -> Option<&Scalar<'a>> {
         self.values.iter().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 
-    fn type_of(&self, name: &str) -> Result<Option<EdmType>> {
+    pub(crate) fn type_of(&self, name: &str) -> Result<Option<EdmType>> {
         let Some((_, annotation)) = self.types.iter().find(|(property, _)| property == name) else {
             return Ok(None);
         };

@@ -375,6 +375,7 @@ impl Table {
     }
 
     /// Returns the error with which a commit of the group would fail now, if any. Commits nothing.
+    #[cfg(feature = "cli")]
     pub(crate) fn first_failure(&self, group: &EntityGroup) -> Option<Error> {
         if group.is_empty() {
             return None;

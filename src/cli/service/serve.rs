@@ -160,10 +160,6 @@ impl Serve {
         let mut backed_up = Vec::new();
         let accounts = Accounts::open(configs, |config| {
             let db = self.open(config)?;
-            if db.opened().created {
-                let path = self.path_of(config).display();
-                log.line(&format!("note: created the database {path}"));
-            }
             db.without_companion().iter().for_each(|why| log.line(&format!("note: {why}")));
             let name = self.accounts.as_ref().map(|_| &*config.name);
             backed_up.extend(self.backups.dir(name).map(|dir| (dir, db.clone())));

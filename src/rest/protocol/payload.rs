@@ -15,7 +15,7 @@ use super::headers::Level;
 use crate::error::{Code, Error};
 use crate::json::odata::{self, Metadata};
 use crate::json::{self, Scalar};
-use crate::model::{Entity, EntityEncoder, KeyPart, ValueRef};
+use crate::model::{EdmType, Entity, EntityEncoder, KeyPart, ValueRef};
 
 /// The data that all entities in one response share.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +182,7 @@ pub(crate) fn read_update(
     let members = odata::Members::read(text).map_err(refused)?;
     for part in [KeyPart::PartitionKey, KeyPart::RowKey] {
         match members.key(part) {
-            _ if members.has_typed_text(part) => {}
+            _ if is_typed_text(&members, part) => {}
             Err(error) if error.code() == Code::InvalidInput.as_str() => {
                 return Err(refused(error));
             }
@@ -190,6 +190,13 @@ pub(crate) fn read_update(
         }
     }
     members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
+}
+
+/// Whether the key `part` is given as text of type Guid, DateTime or Binary.
+fn is_typed_text(members: &odata::Members<'_>, part: KeyPart) -> bool {
+    use EdmType::{Binary, DateTime, Guid};
+    matches!(members.find(part.name()), Some(Scalar::String(_)))
+        && matches!(members.type_of(part.name()), Ok(Some(Guid | DateTime | Binary)))
 }
 
 /// Converts an error about a body to a fault without details, because the service does not report
