@@ -81,7 +81,8 @@ def main(path, program, copy):
     for number, meta in database.version.files.items():
         check_index(Sst(database.path / f'{number:06}.sst', meta), seed)
     tables = dict(database.tables())
-    need(sorted(tables) == sorted(output(program, 'tables', copy).split()), 'the tables differ')
+    listed = json.loads(output(program, 'tables', copy, '--format', 'json'))
+    need(sorted(tables) == sorted(table['TableName'] for table in listed), 'the tables differ')
     for name, number in tables.items():
         found = [as_json(*row) for row in database.rows(number)]
         expected = [json.loads(line) for line in output(program, 'export', copy, name).splitlines()]
