@@ -36,7 +36,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 type Optional = (&'static str, &'static str, &'static str, bool);
 
 const OPTIONAL: [Optional; 3] = [
-    ("serve", "Serve a database to clients of Azure Table storage", "rest", cfg!(feature = "rest")),
+    ("serve", "Serve clients of Azure Table storage", "rest", cfg!(feature = "rest")),
     ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
     ("sim", "Run the database against a model on a failing disk", "sim", cfg!(feature = "sim")),
 ];
@@ -80,7 +80,7 @@ fn with_missing(command: Command, optional: &[Optional]) -> Command {
     missing.fold(command, |command, (name, purpose, feature, _)| {
         let arguments = Arg::new("arguments").num_args(0..).allow_hyphen_values(true);
         let arguments = arguments.trailing_var_arg(true).action(ArgAction::Append).hide(true);
-        let about = format!("{purpose} (needs the feature {feature})");
+        let about = format!("{purpose} (feature {feature})");
         command.subcommand(Command::new(*name).about(about).arg(arguments))
     })
 }
@@ -178,7 +178,7 @@ mod tests {
             command.clone().try_get_matches_from(["rowstone", "fly", "db", "--far", "-x"]);
         assert_eq!(matches.unwrap().subcommand_name(), Some("fly"));
         let about = command.find_subcommand("fly").and_then(Command::get_about).unwrap();
-        assert_eq!(about.to_string(), "Fly (needs the feature wings)");
+        assert_eq!(about.to_string(), "Fly (feature wings)");
         assert!(command.find_subcommand("walk").is_none());
         let (status, text) = missing_of("fly", &optional).unwrap().message();
         let text = text.unwrap();
