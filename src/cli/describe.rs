@@ -50,7 +50,7 @@ Examples:
   rowstone describe shop parts
   rowstone describe shop parts --format json";
 
-/// What is known of a property with one type.
+/// The statistics of a property with one type.
 #[derive(Debug, Default)]
 struct Column {
     count: u64,

@@ -19,7 +19,7 @@ pub(super) struct Removal {
     yes: bool,
 }
 
-/// What can still hold space after a removal, with its member of the response.
+/// The members of the response that give the space still held, each with the text to print.
 const HOLDERS: [(&str, &str); 3] = [
     ("snapshot_bytes", "snapshots still read removed entities of"),
     ("reader_bytes", "open readers hold removed table files of"),

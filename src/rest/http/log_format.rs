@@ -1,4 +1,4 @@
-//! Formats log events as short lines for people who watch the server on a terminal.
+//! Formats log events as short lines for a terminal.
 //!
 //! Invariant: an event takes one line without control characters, so that no client controls the
 //! terminal.
