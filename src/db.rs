@@ -526,7 +526,8 @@ impl Db {
     /// is due, and unused files are removed. With [`Background::Manual`](crate::Background::Manual)
     /// this runs the work itself. Measurements and tests can begin from this state. Rows in the
     /// memtable that is being filled stay there; [`flush`](Self::flush) writes them first. While
-    /// other threads write, this may wait for a long time.
+    /// other threads write, this may wait for a long time. It never returns on a thread of the
+    /// engine, so do not call it in a subscriber of events.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

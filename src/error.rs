@@ -111,7 +111,14 @@ pub(crate) fn put_quoted(out: &mut String, of: &str, name: &str) {
         Some((end, _)) => (name.get(..end).unwrap_or_default(), "…'"),
         None => (name, "'"),
     };
-    [of, " '", shown, end].into_iter().for_each(|part| out.push_str(part));
+    [of, " '"].into_iter().for_each(|part| out.push_str(part));
+    if shown.contains(char::is_control) {
+        // An error is one line of text, whatever the names are.
+        out.extend(shown.chars().flat_map(char::escape_debug));
+    } else {
+        out.push_str(shown);
+    }
+    out.push_str(end);
 }
 
 /// Converts a result with an I/O error, and adds the operation that failed.

@@ -61,8 +61,9 @@
 //! prefix of all commits.
 //!
 //! **Async code.** No async runtime is needed or used. A [`Ticket`] is the only future: commits by
-//! [`Table::commit_async`] and [`Table::write_async`] do not block for the sync. They block for the
-//! reads that a condition or a merge needs, and while background work is behind. All other methods
+//! [`Table::commit_async`] and [`Table::write_async`] do not wait for their own sync. They block
+//! for the reads that a condition or a merge needs, while background work or the log is behind, and
+//! if they are refused because of an earlier commit, until that one is durable. All other methods
 //! block: reads of files that are not cached take as long as the disk does, and [`Db::flush`],
 //! [`Db::compact`], [`Db::checkpoint`] and verification may take minutes. Call these, queries and
 //! [`Options::open`] from a thread for blocking work, such as tokio's `spawn_blocking`; `Db` and

@@ -186,7 +186,11 @@ fn backups(dir: &Path) -> Outcome<Backups> {
 fn write_list(output: &mut Output, generations: &[Generation], format: Format) -> Outcome {
     if format != Format::Table {
         let record = |made: &Generation| json::object(|object| put_generation(object, made));
-        return output.records(&generations.iter().map(record).collect::<Vec<_>>(), format);
+        let records: Vec<_> = generations.iter().map(record).collect();
+        return match format {
+            Format::Json => Ok(output.items(&records, format)?),
+            format => output.records(&records, format),
+        };
     }
     let [number, taken, files, bytes, new] = ["Number", "Taken", "Files", "Bytes", "New bytes"];
     writeln!(output, "{number:>6}  {taken:28}  {files:>8}  {bytes:>18}  {new:>18}")?;
@@ -294,15 +298,16 @@ impl Restore {
 
 fn put_generation(object: &mut Object<'_>, made: &Generation) {
     object.raw("generation", made.number);
-    match &made.problem {
-        Some(problem) => object.text("problem", problem),
-        None => {
-            object.text("taken", &made.taken.to_string());
-            object.raw("seq", made.seq.ticks());
-            object.raw("files", made.files);
-            object.raw("bytes", made.bytes);
-            object.raw("new_files", made.new_files);
-            object.raw("new_bytes", made.new_bytes);
-        }
+    if let Some(problem) = &made.problem {
+        let unknown = ["taken", "seq", "files", "bytes", "new_files", "new_bytes"];
+        unknown.into_iter().for_each(|member| object.raw(member, "null"));
+        return object.text("problem", problem);
     }
+    object.text("taken", &made.taken.to_string());
+    object.raw("seq", made.seq.ticks());
+    object.raw("files", made.files);
+    object.raw("bytes", made.bytes);
+    object.raw("new_files", made.new_files);
+    object.raw("new_bytes", made.new_bytes);
+    object.raw("problem", "null");
 }

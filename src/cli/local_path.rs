@@ -9,13 +9,14 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error, ValueHint};
 
 /// The names of the parts of a connection string that have an account, a key or an address.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "accountkey",
     "accountname",
     "blobendpoint",
     "defaultendpointsprotocol",
     "endpointsuffix",
     "sharedaccesssignature",
+    "sig",
     "tableendpoint",
     "usedevelopmentstorage",
 ];
@@ -63,7 +64,7 @@ pub(super) fn foreign(text: &str) -> Option<&'static str> {
     if scheme.is_some_and(is_scheme) {
         return Some("a URL");
     }
-    let names = text.split(';').filter_map(|part| part.split_once('='));
+    let names = text.split([';', '?', '&']).filter_map(|part| part.split_once('='));
     let mut names = names.map(|(name, _)| name.trim().to_ascii_lowercase());
     names.any(|name| PARTS.contains(&&*name)).then_some("a connection string")
 }
@@ -78,7 +79,8 @@ mod tests {
             assert_eq!(foreign(url), Some("a URL"), "{url}");
         }
         let keys = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b==";
-        for text in [keys, "UseDevelopmentStorage=true", "accountkey=b=="] {
+        let signed = "a.table.core.windows.net/T?sv=2019-02-02&sig=b%3D";
+        for text in [keys, "UseDevelopmentStorage=true", "accountkey=b==", signed] {
             assert_eq!(foreign(text), Some("a connection string"), "{text}");
         }
         for path in ["db", "/var/lib/shop", "../a=b", "a;b", "c:\\db", "./https://x", "x://y", "=;"]

@@ -119,6 +119,7 @@ fn write(table: &Table, write: Operation) -> Result<Response> {
 
 /// Commits a group. The error is that of the first operation that fails, malformed or not.
 fn group(table: &Table, writes: Vec<Result<Operation>>) -> Result<Response> {
+    EntityGroup::check_len(writes.len())?;
     let (group, refused) = EntityGroup::up_to_refused(writes, GROUP_SIZE_MAX)?;
     if let Some(error) = refused {
         let refused = || error.at_index(group.len());

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::error::{Code, Error, Result, put_quoted};
+use crate::error::{Code, Error, Result, put_quoted, quoted};
 use crate::format::key::{put_row_key, user_key};
 use crate::lsm::{Action, Batch, CommitTicket, Condition, Op, Ops};
 use crate::model::{
@@ -141,6 +141,15 @@ impl EntityGroup {
         }
     }
 
+    /// Checks the number of operations of a group.
+    pub(crate) fn check_len(len: usize) -> Result<()> {
+        let text = "The batch request operation exceeds the maximum 100 changes per change set.";
+        match len <= GROUP_OPERATIONS_MAX {
+            true => Ok(()),
+            false => Err(Error::refused_with(Code::InvalidInput, text)),
+        }
+    }
+
     /// Creates a group of the operations before the first one that is malformed or that
     /// [`push`](Self::push) refuses. Also returns the error of that operation, whose index is the
     /// length of the group.
@@ -200,11 +209,7 @@ impl EntityGroup {
     /// bound for the new size of the group.
     fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
         let (partition_key, row_key) = operation.key_bytes();
-        if self.operations.len() >= GROUP_OPERATIONS_MAX {
-            let text =
-                "The batch request operation exceeds the maximum 100 changes per change set.";
-            return Err(Error::refused_with(Code::InvalidInput, text));
-        }
+        Self::check_len(self.operations.len() + 1)?;
         if partition_key != self.partition_key.as_bytes() {
             return Err(Error::refused(Code::CommandsInBatchActOnDifferentPartitions));
         }
@@ -361,7 +366,8 @@ impl Table {
     /// [`write_async`](Self::write_async) submits a single write.
     ///
     /// This blocks only for the work before the sync: a read of the group's rows if an operation
-    /// has a condition or is a merge, and the delay of writes when background work is behind.
+    /// has a condition or is a merge, and the delay of writes when background work or the log is
+    /// behind. A refusal because of an earlier commit waits until that commit is durable.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -398,8 +404,10 @@ impl Table {
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
         self.try_with_batch(group, fails, with).map_err(|error| {
-            let failed = error.index().and_then(|index| group.operations().get(index));
-            self.about(error, failed.map_or((group.partition_key(), ""), Operation::keys))
+            match error.index().and_then(|index| group.operations().get(index)) {
+                Some(failed) => self.about(error, failed.keys()),
+                None => error.about(|| quoted("table", self.name())),
+            }
         })
     }
 

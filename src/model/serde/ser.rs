@@ -40,7 +40,7 @@ impl Given {
     /// Serializes `value`. The type of an empty sequence decides whether it is a Binary.
     fn of<T: Serialize + ?Sized>(value: &T) -> Result<Given> {
         match value.serialize(ValueSerializer)? {
-            Given::Empty if is_of_bytes(std::any::type_name::<T>()) => {
+            Given::Empty if may_be_of_bytes(std::any::type_name::<T>()) => {
                 Ok(Given::Value(Some(Value::Binary(Vec::new()))))
             }
             Given::Empty => Err(Problem::new(NOT_A_BYTE)),
@@ -131,8 +131,12 @@ impl SerializeSeq for ByteSequence {
     }
 }
 
-/// Whether the name of a type is that of a collection of `u8`, such as `alloc::vec::Vec<u8>`.
-fn is_of_bytes(mut name: &str) -> bool {
+/// Whether the elements of a type with this name may be bytes. False only for a collection of the
+/// standard library with another type of elements, such as `alloc::vec::Vec<i32>`. The elements of
+/// any other type, such as a structure that is serialized like its only field, are unknown.
+fn may_be_of_bytes(mut name: &str) -> bool {
+    const COLLECTIONS: [&str; 4] =
+        ["alloc::vec::Vec<", "alloc::collections::", "std::collections::", "["];
     const POINTERS: [&str; 6] = [
         "&",
         "mut ",
@@ -143,6 +147,9 @@ fn is_of_bytes(mut name: &str) -> bool {
     ];
     while let Some(rest) = POINTERS.iter().find_map(|pointer| name.strip_prefix(pointer)) {
         name = rest;
+    }
+    if !COLLECTIONS.iter().any(|collection| name.starts_with(collection)) {
+        return true;
     }
     let element = name.split_once(['<', '[']).and_then(|(_, element)| element.strip_prefix("u8"));
     element.is_some_and(|rest| rest.starts_with(['>', ']', ',', ';']))

@@ -187,19 +187,26 @@ impl ConnectionSlots {
 
 impl Taken {
     /// Returns a connection that may be closed and whose account has more than its share of the
-    /// slots: an equal part for each account that has connections, and one for further clients. Of
-    /// these, it returns the connection of the account, and then of the address, with the most
+    /// slots: an equal part for each account that has connections, and one for all other clients.
+    /// Returns `None` if these have their part already. Of the connections found, it returns the connection of the account, and then of the address, with the most
     /// connections that has been idle for longest.
     fn above_share(&self, places: usize) -> Option<&Arc<ConnectionSlot>> {
-        let (mut of_account, mut of_client) = (HashMap::new(), HashMap::new());
+        let (mut of_account, mut of_client, mut of_others) = (HashMap::new(), HashMap::new(), 0);
         for slot in self.slots.values() {
             let state = slot.state.lock();
-            if let Some(account) = state.account.clone().filter(|_| !state.leaves) {
-                *of_client.entry((Arc::clone(&account), slot.peer)).or_insert(0) += 1;
-                *of_account.entry(account).or_insert(0) += 1;
+            match state.account.clone() {
+                _ if state.leaves => {}
+                Some(account) => {
+                    *of_client.entry((Arc::clone(&account), slot.peer)).or_insert(0) += 1;
+                    *of_account.entry(account).or_insert(0) += 1;
+                }
+                None => of_others += 1,
             }
         }
         let share = (places / (of_account.len() + 1)).max(1);
+        if of_others >= share {
+            return None;
+        }
         let candidates = self.slots.values().filter_map(|slot| {
             let state = slot.state.lock();
             let account = state.account.clone().filter(|_| state.may_leave())?;
@@ -512,6 +519,20 @@ mod tests {
         assert!(slots.take(PEER).is_none());
         drop(first);
         assert!(slots.take(PEER).is_some());
+    }
+
+    /// Otherwise clients without a key could take all slots but one part.
+    #[test]
+    fn accounts_give_up_no_slots_beyond_the_part_of_other_clients() {
+        let slots = ConnectionSlots::new(4);
+        let held: Vec<_> = (0..4).map(|_| taken(&slots)).collect();
+        held.iter().for_each(|held| held.slot.mark_authenticated("acme"));
+        for _ in 0..2 {
+            let other = taken(&slots);
+            assert!(is_done(other.slot.begin()) && is_done(other.slot.work()));
+            std::mem::forget(other);
+        }
+        assert!(slots.take(PEER).is_none());
     }
 
     #[test]
