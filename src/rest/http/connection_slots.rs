@@ -188,8 +188,9 @@ impl ConnectionSlots {
 impl Taken {
     /// Returns a connection that may be closed and whose account has more than its share of the
     /// slots: an equal part for each account that has connections, and one for all other clients.
-    /// Returns `None` if these have their part already. Of the connections found, it returns the connection of the account, and then of the address, with the most
-    /// connections that has been idle for longest.
+    /// Returns `None` if these have their part already. Of the connections found, it returns the
+    /// connection of the account, and then of the address, with the most connections that has been
+    /// idle for longest.
     fn above_share(&self, places: usize) -> Option<&Arc<ConnectionSlot>> {
         let (mut of_account, mut of_client, mut of_others) = (HashMap::new(), HashMap::new(), 0);
         for slot in self.slots.values() {
