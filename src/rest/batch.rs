@@ -160,7 +160,7 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
     let Some(name) = reader.table else {
         return Err(refused.unwrap_or_else(|| Code::InvalidInput.into()));
     };
-    let table = context.account.db.table(&name).map_err(indexed)?;
+    let table = context.table(&name).map_err(indexed)?;
     if let Some(refused) = refused {
         return Err(table.first_failure(&group).map_or(refused, indexed));
     }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::error::Error;
-use crate::model::ETag;
+use crate::model::{ETag, check_table_name};
 use crate::options::Durability;
 use crate::rest::protocol::address::Target;
 use crate::rest::protocol::fault::Fault;
@@ -59,6 +59,15 @@ impl RequestContext<'_> {
             Commits::Later(_) => table.commit(group),
             Commits::Failed(error) => Err(error.clone()),
         }
+    }
+
+    /// Returns a table.
+    ///
+    /// # Errors
+    /// `TableNotFound`; `InvalidResourceName` or `OutOfRangeInput` if no table can have the name.
+    pub(super) fn table(&self, name: &str) -> Result<Table, Error> {
+        let found = self.account.db.table(name);
+        found.or_else(|missing| check_table_name(name).and(Err(missing)))
     }
 
     /// Reserves memory for the answer to a write, at most `bytes`, before the write is carried out.

@@ -60,7 +60,7 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let next = paging::read_entities(parameters)?;
     let filter = context.grant.within(filter(parameters)?);
     let seconds = parameters.timeout()?.min(QUERY_SECONDS_MAX);
-    let table = context.account.db.table(table)?;
+    let table = context.table(table)?;
     let query = table.query(filter)?.time_budget(Duration::from_secs(seconds));
     let mut query = query.select_some(select.as_deref());
     if let Some(next) = next {
@@ -135,7 +135,7 @@ pub(super) fn find(
     context.grant.allow(Action::Get, Some(table))?;
     context.grant.check_keys(&key.partition_key, &key.row_key)?;
     let select = parameters.select()?;
-    let table = context.account.db.table(table)?;
+    let table = context.table(table)?;
     key.check(true)?;
     let found = match &select {
         Some(names) => {
@@ -181,7 +181,7 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     context.grant.allow(action(&operation), Some(name))?;
     let (pk, rk) = operation.keys();
     context.grant.check_keys(pk, rk)?;
-    let table = context.account.db.table(name)?;
+    let table = context.table(name)?;
     let at_most = sent_back_at_most(context, table.name(), &operation, preference, level);
     let share = context.response_share(at_most)?;
     let group = EntityGroup::within([operation], REQUEST_SIZE_MAX).map_err(single)?;
@@ -190,6 +190,30 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let operation = group.operations().first().ok_or(Code::InternalError)?;
     let reply = written(context, (table.name(), operation, preference), etag, level);
     Ok(Reply { share, ..reply })
+}
+
+/// Refuses a write to a resource inside a table, such as `people/Tables`. Clients send it if they
+/// were given the table's address as that of the account. The Azure service answers as if the write
+/// were one of the table's entities; clients recognize these answers and name the cause.
+pub(super) fn refuse_inside(context: &RequestContext<'_>, path: &str) -> Result<Reply, Fault> {
+    match (context.method, path.split_once('/')) {
+        (Method::Post, Some((table, "Tables" | "$batch"))) => {
+            check_json_body(context.request)?;
+            context.grant.allow(Action::Insert, Some(table))?;
+            context.table(table)?;
+            Err(Code::PropertiesNeedValue.into())
+        }
+        (Method::Delete, Some((table, rest))) if rest.starts_with("Tables(") => {
+            context.grant.allow(Action::Delete, Some(table))?;
+            let (account, table) = (&context.account.name, context.table(table)?);
+            Err(Fault::invalid(format!(
+                "The number of keys specified in the URI does not match number of key properties \
+                 for the resource '{account}.{}'.",
+                table.name()
+            )))
+        }
+        _ => Err(Known::InvalidUri.into()),
+    }
 }
 
 /// Converts an error of an entity group with one operation into an error of the request.

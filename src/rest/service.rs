@@ -219,7 +219,8 @@ impl Service {
         let comp = target.query.get(Parameter::Comp);
         let is_write = !matches!(context.method, Method::Get | Method::Head);
         if target.secondary && is_write {
-            return Err(Known::InsufficientAccountPermissions.into());
+            let fault = Fault::from(Known::InsufficientAccountPermissions);
+            return Err(fault.with_message("Write operations are not allowed."));
         }
         // HEAD is answered like GET; the connection then omits the body.
         let is_head = context.method == Method::Head;
@@ -254,7 +255,8 @@ impl Service {
             (Resource::Unknown(path), Method::Get, None) => {
                 page::inside(self.settings, context, path)
             }
-            (Resource::Unknown(_) | Resource::Service, _, None) => Err(Known::InvalidUri.into()),
+            (Resource::Unknown(path), _, None) => entities::refuse_inside(context, path),
+            (Resource::Service, _, None) => Err(Known::InvalidUri.into()),
             (Resource::Tables | Resource::Table(_) | Resource::Batch | Resource::Metadata, ..) => {
                 Err(Known::MethodNotAllowed.into())
             }

@@ -49,6 +49,7 @@ fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
 
 pub(super) fn get_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::Policies, Some(table))?;
+    context.table(table)?;
     let mut body = Vec::new();
     put_policies(&mut body, &context.account.policies(table)?);
     Ok(Reply::new(200).with_xml(body))
@@ -57,6 +58,7 @@ pub(super) fn get_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply
 pub(super) fn set_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::Policies, Some(table))?;
     let policies = read_policies(context.request.text()?)?;
+    context.table(table)?;
     let mut text = Vec::new();
     put_policies(&mut text, &policies);
     let text = String::from_utf8_lossy(&text);

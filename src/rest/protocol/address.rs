@@ -228,7 +228,9 @@ fn read_resource(path: &str) -> Result<Resource, Fault> {
     };
     let (name, predicate) = (name.trim(), predicate.trim_end());
     let predicate = predicate.strip_suffix(')').ok_or_else(Fault::query_syntax)?;
-    if name.is_empty() || name.contains('/') || name.starts_with('$') && name.len() > 1 {
+    // An escaped slash is part of the name, which no table can have.
+    let raw_name = path.split('(').flat_map(|part| part.split("%28")).next().unwrap_or_default();
+    if name.is_empty() || raw_name.contains('/') || name.starts_with('$') && name.len() > 1 {
         return Ok(Resource::Unknown(text));
     }
     match (name.eq_ignore_ascii_case("Tables"), predicate.trim().is_empty()) {

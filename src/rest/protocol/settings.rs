@@ -23,7 +23,7 @@ use elements::{boolean, document, only, required, unsupported, value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) id: String,
-    /// The element `AccessPolicy`, which may be absent.
+    /// The element `AccessPolicy`, which may be absent. An empty element counts as absent.
     pub(crate) access: Option<Access>,
 }
 
@@ -107,6 +107,7 @@ pub(crate) fn read_policies(text: &str) -> Result<Vec<Policy>, Fault> {
             return Err(value(id));
         }
         let access = element.child("AccessPolicy").map(read_access).transpose()?;
+        let access = access.filter(|access| *access != Access::default());
         policies.push(Policy { id: id.text.clone(), access });
     }
     Ok(policies)

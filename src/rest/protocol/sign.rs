@@ -106,8 +106,7 @@ impl<'a> Authorization<'a> {
     /// Reads the header's value.
     ///
     /// # Errors
-    /// `InvalidAuthenticationInfo`; `NoAuthenticationInformation` for a bearer token, which is not
-    /// supported.
+    /// `InvalidAuthenticationInfo`, with status 401 for a bearer token, which is not supported.
     pub(crate) fn read(text: &'a str) -> Result<Authorization<'a>, Fault> {
         let malformed = || Fault::from(Known::InvalidAuthenticationInfo);
         let (scheme, rest) = text.trim().split_once(' ').ok_or_else(malformed)?;
@@ -115,7 +114,8 @@ impl<'a> Authorization<'a> {
             "SharedKey" => Scheme::SharedKey,
             "SharedKeyLite" => Scheme::SharedKeyLite,
             _ if scheme.eq_ignore_ascii_case("Bearer") => {
-                return Err(Known::NoAuthenticationInformation.into());
+                let (_, status, message) = Known::NoAuthenticationInformation.parts();
+                return Err(Fault { status, ..malformed().with_message(message) });
             }
             _ => return Err(malformed()),
         };

@@ -512,6 +512,14 @@ fn f34_batch_failure_of_a_read() {
             failure(404, "TableNotFound", "0:The table specified does not exist."),
         ),
         (
+            vec![insert("1").replace("/people ", "/my_table ")],
+            failure(
+                400,
+                "InvalidResourceName",
+                "0:The specifed resource name contains invalid characters.",
+            ),
+        ),
+        (
             vec![insert("1"), with_keys("DELETE", "there", &[], "")],
             failure(
                 400,

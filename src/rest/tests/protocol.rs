@@ -72,7 +72,7 @@ fn f08_addresses_of_the_secondary_are_for_reading() {
     );
     let host = "devstoreaccount1-secondary.table.localhost";
     site.ask_path("GET", "/people()").header("Host", host).send().done(200);
-    let text = "The account being accessed does not have sufficient permissions to execute this operation.";
+    let text = "Write operations are not allowed.";
     for (method, path) in [
         ("POST", "people"),
         ("PUT", "people(PartitionKey='p',RowKey='r')"),
@@ -120,6 +120,23 @@ fn f08_addresses_of_entities() {
     }
     site.get("people(PartitionKey='%ZZ',RowKey='y')").send().fails(400, "RequestUrlFailedToParse");
     site.get("people(PartitionKey='%FF',RowKey='y')").send().fails(400, "RequestUrlFailedToParse");
+}
+
+#[test]
+fn f08_addresses_of_clients_that_take_a_table_for_the_account() {
+    let site = Site::people();
+    let body = r#"{"TableName":"people"}"#;
+    let text = "The table specified does not exist.";
+    site.post("nobody/Tables", body).send().refused(404, "TableNotFound", text);
+    site.delete("nobody/Tables('nobody')").send().refused(404, "TableNotFound", text);
+    let text = "The values are not specified for all properties in the entity.";
+    site.post("people/Tables", body).send().refused(400, "PropertiesNeedValue", text);
+    let batch = "multipart/mixed; boundary=batch_1";
+    let ask = site.post("people/$batch", "").header("Content-Type", batch);
+    ask.send().fails(415, "MediaTypeNotSupported");
+    let text = "The number of keys specified in the URI does not match number of key properties \
+                for the resource 'devstoreaccount1.people'.";
+    site.delete("people/Tables('people')").send().refused(400, "InvalidInput", text);
 }
 
 #[test]

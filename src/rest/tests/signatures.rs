@@ -187,7 +187,7 @@ fn f37_shared_key_malformed_headers() {
     ] {
         ask(text).send().fails(400, "InvalidAuthenticationInfo");
     }
-    ask("Bearer abc").send().fails(401, "NoAuthenticationInformation");
+    ask("Bearer abc").send().fails(401, "InvalidAuthenticationInfo");
     for text in [
         "SharedKey devstoreaccount1:!!!",
         "SharedKey devstoreaccount1:YQ==",

@@ -27,6 +27,28 @@ fn f01_table_names_are_letters_and_digits() {
 }
 
 #[test]
+fn f01_names_that_no_table_can_have_in_addresses() {
+    let site = Site::new();
+    let long = "a".repeat(64);
+    let keys = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    for (name, code, text) in [
+        ("1table", "InvalidResourceName", CHARACTERS),
+        ("my_table", "InvalidResourceName", CHARACTERS),
+        ("a%2F%2F", "InvalidResourceName", CHARACTERS),
+        ("aa", "OutOfRangeInput", LENGTH),
+        (&long, "OutOfRangeInput", LENGTH),
+    ] {
+        let entity = format!("{name}(PartitionKey='p',RowKey='r')");
+        site.get(&format!("{name}()")).send().refused(400, code, text);
+        site.get(&entity).send().refused(400, code, text);
+        site.post(name, keys).send().refused(400, code, text);
+        site.patch(&entity, "{}").send().refused(400, code, text);
+        site.delete(&entity).matching("*").send().refused(400, code, text);
+        site.get(&format!("{name}?comp=acl")).send().refused_xml(400, code, text, "");
+    }
+}
+
+#[test]
 fn f01_table_names_are_the_same_in_any_case() {
     let site = Site::new();
     site.create("People").send().done(201);

@@ -147,7 +147,7 @@ fn malformed_headers() {
         assert_eq!((&*fault.code, fault.status), ("InvalidAuthenticationInfo", 400), "{text}");
     }
     let fault = Authorization::read("Bearer abc").unwrap_err();
-    assert_eq!((&*fault.code, fault.status), ("NoAuthenticationInformation", 401));
+    assert_eq!((&*fault.code, fault.status), ("InvalidAuthenticationInfo", 401));
 }
 
 #[test]
