@@ -74,17 +74,8 @@ impl Table {
         row_key: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<ETag> {
-        let env = &self.engine.env();
-        self.with_key((partition_key, row_key), |key| {
-            let checked = encoder.check(partition_key, row_key, properties)?;
-            let (hash, condition) = (env.hash(key), Condition::Absent);
-            let op = Op { key: key.into(), hash, condition, action: Action::Delete };
-            let batch = self.batch(Ops::from_buf([op]), false);
-            self.engine.maintenance().commit_insert(batch, self.durability, || {
-                PackedRow::new(encoder.row(checked, properties, &env.shapes))
-            })
-        })
-        .map(ETag)
+        let keys = (partition_key, row_key);
+        self.commit_properties(encoder, keys, properties, Condition::Absent, put)
     }
 
     /// As [`upsert`](Self::upsert), but takes properties instead of an entity, as
@@ -99,12 +90,8 @@ impl Table {
         row_key: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<ETag> {
-        let shapes = &self.engine.env().shapes;
-        self.commit_one((partition_key, row_key), move || {
-            let checked = encoder.check(partition_key, row_key, properties)?;
-            let row = PackedRow::new(encoder.row(checked, properties, shapes));
-            Ok((Condition::Any, Action::Put(row)))
-        })
+        let keys = (partition_key, row_key);
+        self.commit_properties(encoder, keys, properties, Condition::Any, put)
     }
 
     /// As [`merge`](Self::merge), but takes properties instead of an entity, as
@@ -119,13 +106,8 @@ impl Table {
         row_key: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<ETag> {
-        let shapes = &self.engine.env().shapes;
-        self.commit_one((partition_key, row_key), || {
-            let checked = encoder.check(partition_key, row_key, properties)?;
-            let NewRow { shape, body, .. } = encoder.row(checked, properties, shapes);
-            let row = Row { shape: Arc::clone(shape.arc()), body: body.as_slice().to_vec() };
-            Ok((Condition::Present, Action::Merge(row)))
-        })
+        let keys = (partition_key, row_key);
+        self.commit_properties(encoder, keys, properties, Condition::Present, merge)
     }
 
     /// Replaces an existing entity, whatever its ETag.
@@ -241,8 +223,7 @@ impl Table {
     fn put(&self, entity: &Entity, condition: Condition) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(entity_keys(entity), || {
-            let row = entity.to_new_row(&mut Numbers::new(shapes))?;
-            Ok((condition, Action::Put(PackedRow::new(row))))
+            entity.to_new_row(&mut Numbers::new(shapes)).map(|row| (condition, put(row)))
         })
     }
 
@@ -251,6 +232,31 @@ impl Table {
         self.commit_one(entity_keys(entity), || {
             Ok((condition, Action::Merge(entity.to_row_of_checked_keys(shapes)?)))
         })
+    }
+
+    /// Commits one operation, which `action` makes of the row with these properties. The row of an
+    /// insert is encoded only after a read has not found its key.
+    fn commit_properties(
+        &self,
+        encoder: &mut EntityEncoder,
+        keys @ (partition_key, row_key): (&str, &str),
+        properties: &mut [(&str, ValueRef<'_>)],
+        condition: Condition,
+        action: for<'r> fn(NewRow<'r>) -> Action<'r>,
+    ) -> Result<ETag> {
+        let shapes = &self.engine.env().shapes;
+        self.with_key(keys, |key| {
+            let checked = encoder.check(partition_key, row_key, properties)?;
+            if condition == Condition::Absent {
+                let batch = self.batch_of_one(key, condition, Action::Delete);
+                return self.engine.maintenance().commit_insert(batch, self.durability, || {
+                    action(encoder.row(checked, properties, shapes))
+                });
+            }
+            let action = action(encoder.row(checked, properties, shapes));
+            self.engine.commit(&self.batch_of_one(key, condition, action), self.durability)
+        })
+        .map(ETag)
     }
 
     /// Commits one operation, which `asked` returns as a condition and an action. The key is built
@@ -328,9 +334,7 @@ impl Table {
         numbers: &mut Numbers<'_, 'o>,
     ) -> Result<(Condition, Action<'o>)> {
         let shapes = &self.engine.env().shapes;
-        let mut put = |entity: &'o Entity| {
-            entity.to_new_row(numbers).map(|row| Action::Put(PackedRow::new(row)))
-        };
+        let mut put = |entity: &'o Entity| entity.to_new_row(numbers).map(put);
         let merge = |entity: &Entity| entity.to_row_of_checked_keys(shapes).map(Action::Merge);
         Ok(match operation {
             Operation::Insert(entity) => (Condition::Absent, put(entity)?),
@@ -350,6 +354,14 @@ impl Table {
         debug_assert!(batch.ops.windows(2).all(is_one), "a batch is of one partition");
         batch
     }
+}
+
+fn put(row: NewRow<'_>) -> Action<'_> {
+    Action::Put(PackedRow::new(row))
+}
+
+fn merge(NewRow { shape, body, .. }: NewRow<'_>) -> Action<'_> {
+    Action::Merge(Row { shape: Arc::clone(shape.arc()), body: body.as_slice().to_vec() })
 }
 
 /// Returns the condition that an entity exists, and has this ETag if one is given.

@@ -26,7 +26,7 @@ use super::fifo_tables::FifoEviction;
 use super::new_file::NewFile;
 use super::state::{Counters, MaintenanceState};
 use super::ttl_tables::Ttl;
-use crate::lsm::write::batch::{Batch, PackedRow};
+use crate::lsm::write::batch::{Action, Batch};
 use crate::lsm::write::retry::Unblock;
 use crate::lsm::{Env, Reader, Writer};
 
@@ -102,9 +102,9 @@ impl Maintenance {
         &self,
         batch: Batch<'a>,
         durability: Durability,
-        row: impl FnOnce() -> PackedRow<'a>,
+        put: impl FnOnce() -> Action<'a>,
     ) -> Result<Seq> {
-        self.writer.commit_insert(self, batch, durability, row)
+        self.writer.commit_insert(self, batch, durability, put)
     }
 
     /// Freezes the active memtable if it holds any entries. A flush of all frozen memtables then

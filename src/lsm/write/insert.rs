@@ -8,7 +8,7 @@ use crate::format::Kind;
 use crate::model::Seq;
 use crate::options::Durability;
 
-use super::batch::{Action, Batch, PackedRow};
+use super::batch::{Action, Batch};
 use super::log_queue::Closing;
 use super::look_up::PreRead;
 use super::retry::Unblock;
@@ -16,7 +16,7 @@ use super::writer::Writer;
 
 impl Writer {
     /// Commits `batch`, which is a single insert, and waits until it is as durable as requested.
-    /// The row is built only if the pre-read finds no visible entity.
+    /// `put` builds its row, and is called only if the pre-read finds no visible entity.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -25,14 +25,14 @@ impl Writer {
         help: &impl Unblock,
         mut batch: Batch<'a>,
         durability: Durability,
-        row: impl FnOnce() -> PackedRow<'a>,
+        put: impl FnOnce() -> Action<'a>,
     ) -> Result<Seq> {
         let pre_read = self.look_up(&batch)?;
         if self.is_taken(&batch, &pre_read) {
             return Err(Error::refused(Code::EntityAlreadyExists));
         }
         if let [op] = batch.ops.as_mut_slice() {
-            op.action = Action::Put(row());
+            op.action = put();
         }
         let seq = self.submit_around(help, &batch, durability, Some(pre_read), || {})?;
         self.group_commit.wait(seq)?;
