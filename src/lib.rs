@@ -79,7 +79,8 @@
 //! pauses of the service's client libraries.
 //!
 //! **Features.** `cli` (default) builds the binary and adds `Options::control`. `zstd` (default)
-//! compresses files. `serde` converts application structs to entities and back. `rest` lets the
+//! compresses files. `serde` converts application structs to entities and back. `time`, `chrono`
+//! and `uuid` convert the times and UUIDs of these crates to values and back. `rest` lets the
 //! binary serve the Table service over HTTP. `events` reports events of the engine to subscribers
 //! of `tracing`.
 //!

@@ -6,7 +6,7 @@ use super::datetime::DateTime;
 use super::guid::Guid;
 use super::shape::Field;
 use super::value::{EdmType, Value, ValueRef};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A Rust type to which the value of a property can be converted.
 pub trait FromValue<'a>: Sized {
@@ -165,23 +165,28 @@ impl<'a> FromValue<'a> for Value {
 }
 
 /// A value of a property, or no value: the argument of [`Entity::with`](super::Entity::with).
-/// Every type that converts to a [`Value`] has this trait, and an `Option` of it.
+/// Every type that converts to a [`Value`] has this trait, and an `Option` of it. So have the times
+/// of the crates `time` and `chrono`, with the features of these names.
 pub trait IntoProperty {
     /// Returns the value; `None` if the entity shall not have the property.
-    fn into_property(self) -> Option<Value>;
+    ///
+    /// # Errors
+    /// `InvalidInput` if no value of a property represents `self`. Then writes of the entity are
+    /// refused with this error.
+    fn into_property(self) -> Result<Option<Value>>;
 }
 
 impl<T: Into<Value>> IntoProperty for T {
     #[inline]
-    fn into_property(self) -> Option<Value> {
-        Some(self.into())
+    fn into_property(self) -> Result<Option<Value>> {
+        Ok(Some(self.into()))
     }
 }
 
 impl<T: Into<Value>> IntoProperty for Option<T> {
     #[inline]
-    fn into_property(self) -> Option<Value> {
-        self.map(T::into)
+    fn into_property(self) -> Result<Option<Value>> {
+        Ok(self.map(T::into))
     }
 }
 

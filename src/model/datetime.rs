@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::seq::Seq;
-use crate::clock::{self, Clock, SystemClock, TICKS_TO_UNIX_EPOCH, ticks_in};
+use crate::clock::{self, Clock, SystemClock, TICKS_TO_UNIX_EPOCH};
 use crate::error::{Code, Error, Result};
 
 /// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100
@@ -67,6 +67,22 @@ impl DateTime {
         DateTime(SystemClock::new().now().min(Self::MAX.0))
     }
 
+    /// Returns the point `nanos` ns after 1970-01-01 UTC, rounded down to a multiple of 100 ns.
+    ///
+    /// # Errors
+    /// `InvalidInput` (`OutOfRangeInput`) before the year 1601 or after the year 9999.
+    pub(super) fn from_unix_nanos(nanos: i128) -> Result<DateTime> {
+        let ticks = nanos.div_euclid(100).saturating_add(TICKS_TO_UNIX_EPOCH.into());
+        let time = u64::try_from(ticks).ok().and_then(DateTime::from_ticks);
+        time.ok_or_else(|| Error::refused(Code::OutOfRangeInput))
+    }
+
+    /// Returns the nanoseconds since 1970-01-01 UTC.
+    #[cfg(any(feature = "time", feature = "chrono"))]
+    pub(super) fn unix_nanos(self) -> i128 {
+        (i128::from(self.0) - i128::from(TICKS_TO_UNIX_EPOCH)) * 100
+    }
+
     /// Returns the text form. This is faster than `fmt`, which matters because a page may contain
     /// thousands of DateTimes.
     pub(crate) fn text(self) -> TimeText {
@@ -93,16 +109,11 @@ impl TryFrom<SystemTime> for DateTime {
     /// # Errors
     /// `InvalidInput` (`OutOfRangeInput`) before the year 1601 or after the year 9999.
     fn try_from(time: SystemTime) -> Result<Self> {
-        let ticks = match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => ticks_in(after).checked_add(TICKS_TO_UNIX_EPOCH),
-            Err(before) => {
-                let nanos = before.duration().as_nanos().div_ceil(100);
-                let ticks = u64::try_from(nanos).ok();
-                ticks.and_then(|ticks| TICKS_TO_UNIX_EPOCH.checked_sub(ticks))
-            }
-        };
-        let time = ticks.and_then(DateTime::from_ticks);
-        time.ok_or_else(|| Error::refused(Code::OutOfRangeInput))
+        // A Duration has less than 2^94 ns.
+        DateTime::from_unix_nanos(match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_nanos() as i128,
+            Err(before) => -(before.duration().as_nanos() as i128),
+        })
     }
 }
 

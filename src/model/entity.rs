@@ -10,6 +10,7 @@
 //! `convert` converts values, `project` makes projections, and `json` implements the JSON form.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use super::shape::{Outline, Shape, Walk};
 use super::shapes::{Interned, Numbers, Shapes};
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::{DecodeError, is_ascii, utf8};
-use crate::error::Result;
+use crate::error::{Error, Result, quoted};
 
 /// When the first property is added, memory for this many properties is allocated, so that further
 /// properties rarely reallocate. Memory for a name of `NAME_ROOM` bytes is allocated for each of
@@ -60,7 +61,14 @@ struct Built {
     names: String,
     /// For each property in order of names: the end of the name in `names`, and the value.
     properties: Vec<(usize, Value)>,
+    /// Boxed, because entities rarely have any.
+    refused: Option<Box<Refused>>,
 }
+
+/// The properties that were last set to something that is no value, and the errors. A write of the
+/// entity returns the first of them.
+#[derive(Clone, Default)]
+struct Refused(BTreeMap<String, Error>);
 
 /// An entity read from a row: a shared shape, and one allocation with both keys and the body.
 #[derive(Clone)]
@@ -98,6 +106,11 @@ impl Entity {
     /// and `u32` as Int64; `f32` and `f64` as Double. A `u64`, `usize` or `isize` may be outside of
     /// Int64: convert it by `i64::try_from`.
     ///
+    /// With the features `time`, `chrono` and `uuid`, the times and UUIDs of these crates are
+    /// stored as DateTime and Guid. A time is rounded down to a multiple of 100 ns. If a time is
+    /// before the year 1601 or after the year 9999, writes of the entity are refused with
+    /// `OutOfRangeInput`.
+    ///
     /// ```
     /// use rowstone::Entity;
     /// let (port, weight, coating): (u16, f32, Option<&str>) = (8080, 0.5, None);
@@ -117,8 +130,9 @@ impl Entity {
     pub fn set(&mut self, name: impl AsRef<str>, value: impl IntoProperty) -> &mut Self {
         let (built, name) = (self.built(), name.as_ref());
         match value.into_property() {
-            Some(value) => built.set(name, value),
-            None => drop(built.remove(name)),
+            Ok(Some(value)) => built.set(name, value),
+            Ok(None) => drop(built.remove(name)),
+            Err(error) => built.refuse(name, error),
         }
         self
     }
@@ -136,9 +150,12 @@ impl Entity {
     ///
     /// # Errors
     /// `NotFound` if there is no such property and `T` is not an `Option`; `InvalidInput` if its
-    /// type does not fit.
+    /// type does not fit, or if it was set to a time that a property cannot have.
     pub fn get<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T> {
         let Some(value) = self.value(name) else {
+            if let Repr::Built(Built { refused: Some(refused), .. }) = &self.repr {
+                refused.check(Some(name))?;
+            }
             return T::from_absent().ok_or_else(|| no_property(name));
         };
         T::from_value(value).ok_or_else(|| other_type(name, value.edm_type(), T::EXPECTED))
@@ -340,6 +357,7 @@ impl Entity {
                 Ok(NewRow { number, shape: row.shape, body: Body::Borrowed(row.body) })
             }
             Repr::Built(built) => {
+                built.refused.as_ref().map_or(Ok(()), |refused| refused.check(None))?;
                 let Interned { shape, id } = numbers.shapes.intern_outline(built.outline());
                 let values = built.properties.iter().map(|(_, value)| value.as_ref());
                 let key_units = || self.key_units();
@@ -459,6 +477,7 @@ impl Built {
     }
 
     fn set(&mut self, name: &str, value: Value) {
+        self.forget_refusal(name);
         let place = match self.find(name) {
             Ok(found) => {
                 self.properties[found].1 = value;
@@ -481,7 +500,22 @@ impl Built {
         self.properties[place..].iter_mut().for_each(|(end, _)| *end += name.len());
     }
 
+    /// Removes the property, and refuses writes of the entity until it is set or removed again.
+    #[cold]
+    fn refuse(&mut self, name: &str, error: Error) {
+        self.remove(name);
+        self.refused.get_or_insert_default().0.insert(name.to_owned(), error);
+    }
+
+    #[inline]
+    fn forget_refusal(&mut self, name: &str) {
+        if let Some(refused) = &mut self.refused {
+            refused.0.remove(name);
+        }
+    }
+
     fn remove(&mut self, name: &str) -> Option<Value> {
+        self.forget_refusal(name);
         let found = self.find(name).ok()?;
         self.names.drain(self.name_start(found)..self.properties[found].0);
         self.properties[found..].iter_mut().for_each(|(end, _)| *end -= name.len());
@@ -492,6 +526,20 @@ impl Built {
     fn outline(&self) -> Outline<'_, impl ExactSizeIterator<Item = (usize, EdmType)> + Clone> {
         let types = self.properties.iter().map(|(end, value)| (*end, value.edm_type()));
         Outline { names: &self.names, types }
+    }
+}
+
+impl Refused {
+    /// Returns the error of the property `name`, or of the first one.
+    fn check(&self, name: Option<&str>) -> Result<()> {
+        let found = match name {
+            Some(name) => self.0.get_key_value(name),
+            None => self.0.first_key_value(),
+        };
+        match found {
+            Some((name, error)) => Err(error.clone().about(|| quoted("property", name))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -8,6 +8,8 @@ mod convert;
 pub(crate) mod datetime;
 mod entity;
 mod etag;
+#[cfg(any(feature = "time", feature = "chrono", feature = "uuid"))]
+mod foreign;
 mod guid;
 mod limits;
 mod project;
