@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use crate::error::{Code, Error, Result, put_quoted, quoted};
 use crate::format::key::{put_row_key, user_key};
-use crate::lsm::{Action, Batch, CommitTicket, Condition, Op, Ops};
+use crate::lsm::{Batch, CommitTicket, Op, Ops};
 use crate::model::{
     ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, Numbers, check_key,
 };
@@ -356,7 +356,7 @@ impl Table {
         durability: Durability,
     ) -> Result<Vec<Option<ETag>>> {
         let group = group.borrow();
-        let seq = self.with_batch(group, false, |batch| self.engine.commit(batch, durability))?;
+        let seq = self.with_batch(group, |batch| self.engine.commit(batch, durability))?;
         Ok(etags(group, ETag(seq)))
     }
 
@@ -375,35 +375,31 @@ impl Table {
         let group = group.borrow();
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
-        let ticket = self.with_batch(group, false, submit)?;
+        let ticket = self.with_batch(group, submit)?;
         let etags = etags(group, ETag(ticket.seq));
         Ok(Ticket::new(ticket, etags))
     }
 
-    /// Returns the error with which a commit of the group would fail now, if any. Commits nothing.
+    /// Returns the error with which a commit of the group would be refused now, if any. Commits
+    /// nothing, and counts against no target.
     #[cfg(feature = "cli")]
     pub(crate) fn first_failure(&self, group: &EntityGroup) -> Option<Error> {
-        if group.is_empty() {
-            return None;
-        }
-        let commit = |batch: &Batch<'_>| self.engine.commit(batch, self.durability());
-        let error = self.with_batch(group, true, commit).err()?;
-        (error.index() != Some(group.len())).then_some(error)
+        let evaluate = |batch: &Batch<'_>| self.engine.maintenance().evaluate(batch);
+        if group.is_empty() { None } else { self.with_batch(group, evaluate).err() }
     }
 
     /// Builds the group's batch and calls `with` with it. The batch borrows its keys from one
     /// buffer and its rows from the entities.
     ///
-    /// If an operation is refused without reading, or if `fails`, the batch consists of the
-    /// operations before it and of one that always fails. So nothing is written, and the error of
-    /// an earlier operation takes precedence.
+    /// If an operation is refused without reading, `with` is not called: the operations before it
+    /// are only evaluated, because the error of an earlier one takes precedence. So a group that
+    /// can never be written neither counts against a target nor evicts rows.
     fn with_batch<R>(
         &self,
         group: &EntityGroup,
-        fails: bool,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
-        self.try_with_batch(group, fails, with).map_err(|error| {
+        self.try_with_batch(group, with).map_err(|error| {
             match error.index().and_then(|index| group.operations().get(index)) {
                 Some(failed) => self.about(error, failed.keys()),
                 None => error.about(|| quoted("table", self.name())),
@@ -414,7 +410,6 @@ impl Table {
     fn try_with_batch<R>(
         &self,
         group: &EntityGroup,
-        fails: bool,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
         let operations = group.operations();
@@ -429,17 +424,16 @@ impl Table {
         let mut ops = Ops::with_capacity(operations.len());
         let mut numbers = Numbers::new(&self.engine.env().shapes);
         let mut refused = None;
-        let mut push = |row_key: &str, (condition, action)| {
-            ops.push(Op { key: (&[][..]).into(), hash: 0, condition, action });
-            keys.extend_from_slice(&partition);
-            put_row_key(&mut keys, row_key);
-            ends.push(keys.len());
-        };
         for (index, operation) in operations.iter().enumerate() {
             let row_key = operation.row_key();
             let checked = check_key(KeyPart::RowKey, row_key);
             match checked.and_then(|()| self.asked(operation, &mut numbers)) {
-                Ok(asked) => push(row_key, asked),
+                Ok((condition, action)) => {
+                    ops.push(Op { key: (&[][..]).into(), hash: 0, condition, action });
+                    keys.extend_from_slice(&partition);
+                    put_row_key(&mut keys, row_key);
+                    ends.push(keys.len());
+                }
                 Err(error) if index == 0 => return Err(error.at_index(0)),
                 Err(error) => {
                     refused = Some(error.at_index(index));
@@ -447,23 +441,15 @@ impl Table {
                 }
             }
         }
-        if fails || refused.is_some() {
-            // No row has this key, because keys must not contain control characters. It is next to
-            // the key of the first operation, so a gate closed to it is most likely closed to both.
-            let key = [operations[0].row_key(), "\u{1}"].concat();
-            push(&key, (Condition::Present, Action::Delete));
-        }
         let mut start = 0;
         for (op, end) in ops.iter_mut().zip(ends) {
             let key = &keys[start..end];
             (op.key, op.hash, start) = (key.into(), self.engine.env().hash(key), end);
         }
-        let done = with(&self.batch(ops, true));
+        let batch = self.batch(ops, true);
         match refused {
-            Some(refused) if done.as_ref().err().is_none_or(|e| e.index() == refused.index()) => {
-                Err(refused)
-            }
-            _ => done,
+            Some(refused) => self.engine.maintenance().evaluate(&batch).and(Err(refused)),
+            None => with(&batch),
         }
     }
 }

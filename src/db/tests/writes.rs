@@ -1,11 +1,13 @@
 //! Tests of writes by reference, of single writes that are submitted, and of the names in errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::error::Error;
 use crate::model::{Entity, EntityEncoder, ValueRef};
-use crate::options::{Background, Options};
+use crate::options::{Background, Options, Targets};
 use crate::table::{EntityGroup, Operation, Table};
 
 fn open(background: Background) -> (Db, Table) {
@@ -128,4 +130,27 @@ fn after_waiting_no_background_work_is_left() {
         assert!(db.stats().get("flushes").unwrap() > 1);
         db.wait_idle().unwrap();
     }
+}
+
+#[test]
+fn a_group_that_can_never_be_written_does_not_count_against_a_target() {
+    let targets = Targets { partition_entities_per_second: 0, database_entities_per_second: 2 };
+    let options = Options::new().background(Background::Manual).throttle(targets);
+    let options = options.clock(Arc::new(ManualClock::new(1_000)));
+    let table = options.open_in_memory().unwrap().create_table("parts").unwrap();
+    let group = |row_keys: [&str; 2]| {
+        let inserts = row_keys.map(|rk| Operation::Insert(Entity::new("bolts", rk)));
+        EntityGroup::from_operations(inserts).unwrap()
+    };
+    let refused = |row_keys| {
+        let error = table.commit(group(row_keys)).unwrap_err();
+        (error.code(), error.index())
+    };
+    for _ in 0..3 {
+        assert_eq!(refused(["1", "a/b"]), ("OutOfRangeInput", Some(1)));
+    }
+    table.commit(group(["1", "2"])).unwrap();
+    // The target is used up. Operations before the malformed one are evaluated nevertheless.
+    assert_eq!(refused(["3", "4"]), ("ServerBusy", None));
+    assert_eq!(refused(["2", "a/b"]), ("EntityAlreadyExists", Some(0)));
 }

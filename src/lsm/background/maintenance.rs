@@ -107,6 +107,15 @@ impl Maintenance {
         self.writer.commit_insert(self, batch, durability, put)
     }
 
+    /// Evaluates `batch` without writing it. Nothing is charged for it to a target or a limit.
+    ///
+    /// # Errors
+    /// The error with which a commit of the batch would be refused because of its table, a gate or
+    /// the current rows.
+    pub(crate) fn evaluate(&self, batch: &Batch<'_>) -> Result<()> {
+        self.writer.evaluate(self, batch)
+    }
+
     /// Freezes the active memtable if it holds any entries. A flush of all frozen memtables then
     /// covers all commits.
     pub(crate) fn freeze(&self) -> Result<()> {

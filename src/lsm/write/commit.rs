@@ -102,6 +102,29 @@ impl Writer {
         }
     }
 
+    /// Evaluates `batch` as [`submit`](Self::submit) does, but neither admits nor writes it.
+    ///
+    /// # Errors
+    /// The refusal because of a failure or a close, of the table, of a gate, or of the first
+    /// operation whose condition does not hold.
+    pub(in crate::lsm) fn evaluate(&self, help: &impl Unblock, batch: &Batch<'_>) -> Result<()> {
+        let (durability, admitted) = (Durability::Buffered, Admitted::ALL);
+        let mut write = PendingWrite { batch, durability, admitted };
+        loop {
+            let pre_read = self.look_up(batch)?;
+            let state = self.group_commit.lock();
+            let view = self.reader.view.load();
+            let resolved = self
+                .check_admission(&state, batch)
+                .and_then(|()| self.resolve(&view, &write, &pre_read).map(drop));
+            drop(state);
+            match resolved {
+                Ok(()) => return Ok(()),
+                Err(reason) => write = self.unblock(help, reason, write)?,
+            }
+        }
+    }
+
     /// Finishes a submission after the batch was queued: releases its admission, and flushes a full
     /// log buffer.
     fn submitted(&self, state: MutexGuard<'_, State<LogQueue>>, write: PendingWrite<'_, '_>) {
