@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use criterion::{Criterion, Throughput};
 use rowstone::fs::{DiskFs, Fs};
-use rowstone::{Db, Durability, Entity, EntityGroup, KeyRange, Rng, Table, stats::Stats};
+use rowstone::{Db, Durability, Entity, EntityGroup, KeyRange, Table, retry::Rng, stats::Stats};
 
 const IMPORTS: usize = 5;
 const GETS: usize = 100_000;

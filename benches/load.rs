@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use rowstone::bench_support::count_loads;
-use rowstone::{Db, Durability, Entity, Rng, Table};
+use rowstone::{Db, Durability, Entity, Table, retry::Rng};
 
 const ROWS: u64 = 300_000;
 const GETS: u64 = 50_000;

@@ -21,7 +21,8 @@ use std::time::Instant;
 use criterion::{Criterion, Throughput};
 use rowstone::fs::{DiskFs, Fs};
 use rowstone::{
-    Codec, DateTime, Db, Durability, Entity, Filter, Guid, KeyRange, Query, Rng, Table,
+    DateTime, Db, Durability, Entity, Filter, Guid, KeyRange, Query, Table, options::Codec,
+    retry::Rng,
 };
 use serde::{Deserialize, Serialize};
 

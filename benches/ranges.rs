@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rowstone::fs::{DiskFs, Fs};
-use rowstone::{Db, Durability, Entity, KeyRange, Rng, Table};
+use rowstone::{Db, Durability, Entity, KeyRange, Table, retry::Rng};
 
 use amplification::{Load, MEMTABLE_BYTES, drive, rest, row_bytes};
 

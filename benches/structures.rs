@@ -14,8 +14,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
 use rowstone::bench_support::{LogRecord, RowPath};
 use rowstone::{
-    Background, DateTime, Db, Durability, Entity, EntityGroup, Filter, Guid, KeyRange, Options,
-    Table, prop,
+    DateTime, Db, Durability, Entity, EntityGroup, Filter, Guid, KeyRange, Options, Table,
+    options::Background, prop,
 };
 
 const ROWS: u64 = 20_000;

@@ -291,7 +291,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Db, Entity, GateMode, KeyRange};
+    /// use rowstone::{Db, Entity, KeyRange, gates::GateMode};
     /// let db = Db::open_in_memory()?;
     /// let parts = db.create_table("parts")?;
     /// parts.insert(Entity::new("bolts", "m4x20"))?;
@@ -502,14 +502,15 @@ impl Db {
     }
 
     /// Runs background work for about `budget`; needed with
-    /// [`Background::Manual`](crate::Background::Manual). Runs at least one step, and never
-    /// interrupts a step. With [`Options::edge`] a step of a compaction handles only a few files of
-    /// 4 MiB. Returns false if no work is left until the next write or until a timer expires.
+    /// [`Background::Manual`](crate::options::Background::Manual). Runs at least one step, and
+    /// never interrupts a step. With [`Options::edge`] a step of a compaction handles only a few
+    /// files of 4 MiB. Returns false if no work is left until the next write or until a timer
+    /// expires.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
     /// use std::time::Duration;
-    /// use rowstone::{Background, Entity, Options};
+    /// use rowstone::{Entity, Options, options::Background};
     /// let db = Options::edge().background(Background::Manual).open_in_memory()?;
     /// db.create_table("Readings")?.insert(Entity::new("boiler", "1"))?;
     /// while db.step(Duration::from_millis(10)) {
@@ -523,11 +524,12 @@ impl Db {
     }
 
     /// Waits until the background has nothing to do: memtables that are full are flushed, no merge
-    /// is due, and unused files are removed. With [`Background::Manual`](crate::Background::Manual)
-    /// this runs the work itself. Measurements and tests can begin from this state. Rows in the
-    /// memtable that is being filled stay there; [`flush`](Self::flush) writes them first. While
-    /// other threads write, this may wait for a long time. It never returns on a thread of the
-    /// engine, so do not call it in a subscriber of events.
+    /// is due, and unused files are removed. With
+    /// [`Background::Manual`](crate::options::Background::Manual) this runs the work itself.
+    /// Measurements and tests can begin from this state. Rows in the memtable that is being filled
+    /// stay there; [`flush`](Self::flush) writes them first. While other threads write, this may
+    /// wait for a long time. It never returns on a thread of the engine, so do not call it in a
+    /// subscriber of events.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

@@ -46,8 +46,8 @@ pub enum ErrorKind {
     Io,
     /// A failed write or sync ended all writing through this handle: reopen the database.
     Poisoned,
-    /// A gate ([`Db::gate`](crate::Db::gate)) or a target ([`Targets`](crate::Targets)) refused the
-    /// request. Nothing was done: try again later.
+    /// A gate ([`Db::gate`](crate::Db::gate)) or a target ([`Targets`](crate::options::Targets))
+    /// refused the request. Nothing was done: try again later.
     Busy,
     /// The time limit was reached. Nothing was done.
     Timeout,

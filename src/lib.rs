@@ -95,7 +95,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 mod check;
-mod clock;
+pub mod clock;
 mod codec;
 #[cfg(feature = "cli")]
 mod control;
@@ -119,12 +119,12 @@ mod memtable;
 mod model;
 mod mutants;
 mod named;
-mod options;
-mod query;
+pub mod options;
+pub mod query;
 mod ranges;
 #[cfg(feature = "rest")]
 mod rest;
-mod retry;
+pub mod retry;
 mod rng;
 mod sst;
 // This module of `rest` has loom models. Builds for loom leave out `rest`, because its dependency
@@ -152,22 +152,20 @@ pub use testing::fuzzing;
 #[cfg(feature = "sim")]
 pub use testing::sim;
 
-pub use clock::{Clock, ManualClock, SystemClock};
-pub use db::{ClosedGate, Db, Follower, OpenReport};
-pub use error::{Code, Corruption, Error, ErrorKind, Result};
+pub use db::{Db, Follower};
+pub use error::{Code, Error, ErrorKind, Result};
 pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, IntoProperty, Seq,
     Shape, Value, ValueRef,
 };
-pub use options::{Background, Codec, Durability, IoMode, OnFull, Options, Targets};
-pub use query::{
-    Aggregate, Entities, Explain, Filter, KeyRange, Number, Page, Prop, Query, Token, prop,
-};
-pub use retry::{RetryPauses, RetryPolicy};
-pub use rng::Rng;
+#[doc(inline)]
+pub use options::{Durability, Options};
+#[doc(inline)]
+pub use query::{Filter, KeyRange, Page, Query, Token, prop};
+#[doc(inline)]
+pub use retry::RetryPolicy;
 pub use table::{
-    EntityGroup, FromValues, GateMode, Operation, RowDecoder, RowView, Snapshot, Table, TableView,
-    Ticket,
+    EntityGroup, FromValues, Operation, RowDecoder, RowView, Snapshot, Table, TableView, Ticket,
 };
 
 /// Types of [`Db::data_shape`], [`Db::partitions`] and the advice on keys.
@@ -196,6 +194,12 @@ pub mod copy {
     };
 }
 
+/// Blocks of writes, or of all access, to a key range; see [`Db::gate`].
+pub mod gates {
+    pub use crate::db::ClosedGate;
+    pub use crate::table::GateMode;
+}
+
 /// A view into the files of a database, for people and tools.
 pub mod inspect {
     pub use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
@@ -206,13 +210,15 @@ pub mod load {
     pub use crate::table::{LoadMode, LoadSummary, Loader, Rejected};
 }
 
-/// Reports of verification, and of the methods that heal, repair and salvage a damaged database.
+/// Damage: what opening and verification report, and the reports of the methods that heal, repair
+/// and salvage a damaged database.
 pub mod repair {
     pub use crate::check::VerifyReport;
     pub use crate::db::{
-        FileOutcome, HealReport, Loss, LostRange, Quarantined, RepairReport, RepairedTable,
-        SalvageReport, Salvaged, SalvagedState, SuspectRows,
+        FileOutcome, HealReport, Loss, LostRange, OpenReport, Quarantined, RepairReport,
+        RepairedTable, SalvageReport, Salvaged, SalvagedState, SuspectRows,
     };
+    pub use crate::error::Corruption;
 }
 
 /// Counters and sizes of a database; see [`Db::stats`], [`Db::wear`] and [`Db::slow_queries`].

@@ -278,7 +278,7 @@ impl Options {
     /// ```
     /// # fn main() -> rowstone::Result<()> {
     /// use std::time::Duration;
-    /// use rowstone::{Background, Durability, Entity, Options};
+    /// use rowstone::{Durability, Entity, Options, options::Background};
     /// let options = Options::edge()
     ///     .background(Background::Manual)
     ///     .durability(Durability::Buffered);
@@ -339,11 +339,11 @@ setters! {
     create_if_missing(create: bool): create_if_missing = create;
 
     /// Sets whether to open a log or a manifest whose file is shorter than the length that was once
-    /// synced. The bytes that were cut off are lost; [`OpenReport::torn`](crate::OpenReport::torn)
-    /// names the file and both lengths in bytes. Use it only for file systems that lose the length
-    /// of a synced file in a crash, or to open a damaged database. Without this setting, opening
-    /// returns `Corruption` for such a file, and [`Options::repair`] saves what is left of it.
-    /// Default: false.
+    /// synced. The bytes that were cut off are lost;
+    /// [`OpenReport::torn`](crate::repair::OpenReport::torn) names the file and both lengths in
+    /// bytes. Use it only for file systems that lose the length of a synced file in a crash, or to
+    /// open a damaged database. Without this setting, opening returns `Corruption` for such a file,
+    /// and [`Options::repair`] saves what is left of it. Default: false.
     accept_short_logs(accept: bool): accept_short_logs = accept;
 
     /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
@@ -437,9 +437,9 @@ setters! {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Db, Entity, RetryPolicy, Rng, Targets};
+    /// use rowstone::{Db, Entity, RetryPolicy, options::Targets, retry::Rng};
     /// let targets = Targets { partition_entities_per_second: 100, ..Targets::service() };
-    /// let clock = std::sync::Arc::new(rowstone::ManualClock::new(1));
+    /// let clock = std::sync::Arc::new(rowstone::clock::ManualClock::new(1));
     /// let db = Db::options().throttle(targets).clock(clock.clone()).open_in_memory()?;
     /// let log = db.create_table("log")?;
     /// let policy = RetryPolicy::fixed(9, std::time::Duration::from_millis(20));
@@ -511,7 +511,7 @@ setters! {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Background, Entity, ErrorKind, Options};
+    /// use rowstone::{Entity, ErrorKind, Options, options::Background};
     /// let options = Options::edge().background(Background::Manual).max_disk(16 << 20);
     /// let db = options.open_in_memory()?;
     /// let log = db.create_table("log")?;
@@ -560,7 +560,7 @@ setters! {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Background, Entity, OnFull, Options};
+    /// use rowstone::{Entity, Options, options::{Background, OnFull}};
     /// let options = Options::edge().background(Background::Manual).max_disk(16 << 20);
     /// let db = options.on_full(OnFull::DropOldest(vec!["log".to_owned()])).open_in_memory()?;
     /// let log = db.create_table("log")?;

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::rng::Rng;
+pub use crate::rng::Rng;
 
 /// Random factors are multiples of one millionth.
 const MICROS: u64 = 1_000_000;
@@ -31,7 +31,7 @@ const RETRIES: u32 = 3;
 ///
 /// ```
 /// use std::time::Duration;
-/// use rowstone::{Db, Entity, RetryPolicy, Rng};
+/// use rowstone::{Db, Entity, RetryPolicy, retry::Rng};
 /// # fn main() -> rowstone::Result<()> {
 /// let parts = Db::open_in_memory()?.create_table("parts")?;
 /// let policy = RetryPolicy::exponential().with_retries(5);
@@ -55,7 +55,7 @@ const RETRIES: u32 = 3;
 /// 2. Otherwise store the id of the request in the entity, and compare it.
 ///
 /// ```
-/// use rowstone::{Db, Entity, Error, ErrorKind, RetryPolicy, Rng};
+/// use rowstone::{Db, Entity, Error, ErrorKind, RetryPolicy, retry::Rng};
 ///
 /// /// The result that a client sees: a response, or none.
 /// enum Failed {

@@ -17,7 +17,9 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use rowstone::{
-    Background, Binary, Codec, DateTime, Db, Durability, Entity, Guid, KeyRange, Query, Rng, Table,
+    Binary, DateTime, Db, Durability, Entity, Guid, KeyRange, Query, Table,
+    options::{Background, Codec},
+    retry::Rng,
 };
 
 struct Counting;

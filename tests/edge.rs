@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rowstone::{Background, Db, Durability, Entity, KeyRange, Options, Rng, Table};
+use rowstone::{Db, Durability, Entity, KeyRange, Options, Table, options::Background, retry::Rng};
 
 struct Counting;
 

@@ -206,3 +206,14 @@ fn files_do_not_import_in_circles() {
 fn methods_of_a_part_are_in_its_room() {
     expect_none(parts::check(&TREE.sources));
 }
+
+/// The crate root is read as a whole, so types that few programs name are in modules.
+#[test]
+fn the_crate_root_has_at_most_40_names() {
+    let lib = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs")).unwrap();
+    let uses = lib.split("\npub use ").skip(1).map(|rest| rest.split(';').next().unwrap());
+    let public = uses.filter(|path| !path.starts_with("testing::") && !path.starts_with("rest::"));
+    let names = public.flat_map(|path| path.rsplit("::").next().unwrap().split(','));
+    let count = names.filter(|name| name.contains(char::is_alphabetic)).count();
+    assert!((30..=40).contains(&count), "{count} names");
+}

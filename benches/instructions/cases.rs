@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use rowstone::bench_support::LogRecord;
 use rowstone::{
-    Background, Binary, Clock, Codec, DateTime, Db, Durability, Entity, EntityGroup, Guid,
-    KeyRange, Options, Query, RowDecoder, RowView, Table,
+    Binary, DateTime, Db, Durability, Entity, EntityGroup, Guid, KeyRange, Options, Query,
+    RowDecoder, RowView, Table,
+    clock::Clock,
+    options::{Background, Codec},
 };
 
 use super::measured_part;

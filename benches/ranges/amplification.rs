@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
+use rowstone::{Binary, Db, Durability, Entity, KeyRange, retry::Rng};
 
 /// The memtable size.
 pub const MEMTABLE_BYTES: usize = 16 << 20;

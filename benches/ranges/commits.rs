@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rowstone::{Db, Durability, Rng, Table, stats::Stats};
+use rowstone::{Db, Durability, Table, retry::Rng, stats::Stats};
 
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 

@@ -30,8 +30,8 @@ pub struct VerifyReport {
     /// The number of checked objects of each kind.
     pub checked: Vec<(&'static str, u64)>,
     /// Where the log or the manifest was cut off by a crash, and the bytes that were dropped there
-    /// when the database was opened ([`OpenReport::torn`](crate::OpenReport::torn)). This is not a
-    /// problem by itself.
+    /// when the database was opened ([`OpenReport::torn`](crate::repair::OpenReport::torn)). This
+    /// is not a problem by itself.
     pub torn: Option<String>,
     /// The problems, each with file name and offset. A sound database has none.
     pub problems: Vec<String>,

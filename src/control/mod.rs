@@ -30,8 +30,8 @@ impl Options {
     ///
     /// Only Linux has the socket; elsewhere this setting has no effect. If the socket cannot be
     /// created, for example because the file system has no sockets, opening succeeds, and
-    /// [`OpenReport::warnings`](crate::OpenReport::warnings) contains the reason. While a request
-    /// is executed, dropping the last handle does not close the database.
+    /// [`OpenReport::warnings`](crate::repair::OpenReport::warnings) contains the reason. While a
+    /// request is executed, dropping the last handle does not close the database.
     /// [`Db::close`](crate::Db::close) ends the request.
     pub fn control(self, listen: bool) -> Self {
         Self { companion: listen.then_some(start), ..self }

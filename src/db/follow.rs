@@ -56,7 +56,7 @@ impl Options {
     ///
     /// Reads the logs as a normal open does, and opens every table file, so that a file stays
     /// readable after the writer removes it. Each file needs a descriptor with
-    /// [`IoMode::Pread`](crate::IoMode::Pread), and a memory map otherwise.
+    /// [`IoMode::Pread`](crate::options::IoMode::Pread), and a memory map otherwise.
     ///
     /// # Errors
     /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can

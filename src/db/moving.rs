@@ -45,7 +45,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
-    /// use rowstone::{Db, Entity, GateMode, KeyRange, fs::MemFs};
+    /// use rowstone::{Db, Entity, KeyRange, fs::MemFs, gates::GateMode};
     /// let fs = std::sync::Arc::new(MemFs::new());
     /// let open = |path: &str| Db::options().fs(fs.clone()).open(path);
     /// let (db, other) = (open("db")?, open("other")?);

@@ -23,7 +23,7 @@ use super::exec::Counts;
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// # use rowstone::{Db, Entity, Number};
+/// # use rowstone::{Db, Entity, query::Number};
 /// let parts = Db::open_in_memory()?.create_table("parts")?;
 /// parts.insert(Entity::new("bolts", "m4x20").with("Stock", i64::MAX))?;
 /// parts.insert(Entity::new("bolts", "m4x25").with("Stock", 1))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
-    Background, Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Table,
+    Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Table, options::Background,
 };
 
 const LIMIT: u64 = 2 << 20;

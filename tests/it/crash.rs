@@ -11,7 +11,7 @@ use rowstone::Durability;
 use rowstone::fs::{FaultFs, Fs, MemFs, OpKind};
 
 use crate::say;
-use rowstone::Rng;
+use rowstone::retry::Rng;
 use rowstone::sim::engine::Engine;
 use rowstone::sim::oracle::Oracle;
 use rowstone::sim::program::{Failure, Mix, Program, panic_text, report};
@@ -41,7 +41,7 @@ struct Mark {
 struct Recording {
     config: Config,
     fs: MemFs,
-    clock: Arc<rowstone::ManualClock>,
+    clock: Arc<rowstone::clock::ManualClock>,
     oracle: Oracle,
     marks: Vec<Mark>,
 }

@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
-    Background, Db, Entity, Error, ErrorKind, KeyRange, ManualClock, Options, Rng, Table,
+    Db, Entity, Error, ErrorKind, KeyRange, Options, Table,
+    clock::ManualClock,
+    options::Background,
     repair::{LostRange, RepairReport, SalvagedState, SuspectRows},
+    retry::Rng,
 };
 
 use crate::say;

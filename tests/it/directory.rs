@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowstone::{
-    Background, Clock, Db, Entity, ErrorKind, KeyRange, ManualClock, Result, SystemClock,
+    Db, Entity, ErrorKind, KeyRange, Result,
+    clock::{Clock, ManualClock, SystemClock},
+    options::Background,
 };
 use rustix::fs::{CWD, Mode, mkfifoat};
 

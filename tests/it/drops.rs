@@ -7,7 +7,8 @@ use std::time::Duration;
 use rowstone::fs::MemFs;
 use rowstone::sim::engine::START;
 use rowstone::{
-    Background, Db, Durability, Entity, ErrorKind, KeyRange, ManualClock, Options, Table,
+    Db, Durability, Entity, ErrorKind, KeyRange, Options, Table, clock::ManualClock,
+    options::Background,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);

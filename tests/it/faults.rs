@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use rowstone::fs::{Fault, FaultFs, FaultKind, Fs};
-use rowstone::{Durability, IoMode};
+use rowstone::{Durability, options::IoMode};
 
 use crate::say;
 use rowstone::sim::engine::Engine;

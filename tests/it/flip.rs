@@ -5,7 +5,7 @@
 //! offset. After a kill, commits from the damaged record on may also be missing, if no later record
 //! states that they are durable.
 
-use rowstone::IoMode;
+use rowstone::options::IoMode;
 use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};
 
 use crate::say;

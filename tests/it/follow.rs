@@ -11,8 +11,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rowstone::{
-    Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Result, Rng,
+    Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Result,
     changes::{Change, Commit, Position},
+    retry::Rng,
 };
 
 use crate::say;

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use rowstone::fs::MemFs;
 use rowstone::{
-    Background, Db, Durability, Entity, EntityGroup, Error, ErrorKind, GateMode, KeyRange,
-    ManualClock, Operation, Options, Table, Targets, Token,
+    Db, Durability, Entity, EntityGroup, Error, ErrorKind, KeyRange, Operation, Options, Table,
+    Token,
+    clock::ManualClock,
+    gates::GateMode,
+    options::{Background, Targets},
 };
 
 fn row(pk: &str, rk: &str) -> Entity {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rowstone::fs::{Fs, MemFs};
-use rowstone::{Durability, ManualClock, changes::Change};
+use rowstone::{Durability, changes::Change, clock::ManualClock};
 
 use rowstone::sim::engine::{Engine, PATH, START};
 use rowstone::sim::parse::steps;

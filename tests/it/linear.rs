@@ -23,8 +23,11 @@ use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
 use rowstone::sim::history::{check, check_tags};
 use rowstone::{
-    Background, Db, Durability, ETag, Entity, EntityGroup, Error, ErrorKind, IoMode, KeyRange,
-    ManualClock, Operation, Options, Rng, Snapshot, Table, Ticket,
+    Db, Durability, ETag, Entity, EntityGroup, Error, ErrorKind, KeyRange, Operation, Options,
+    Snapshot, Table, Ticket,
+    clock::ManualClock,
+    options::{Background, IoMode},
+    retry::Rng,
 };
 
 const START: u64 = 133_485_408_000_000_000;

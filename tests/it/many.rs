@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rowstone::fs::MemFs;
 use rowstone::sim::engine::START;
 use rowstone::sim::ranges::{ranges, split_at};
-use rowstone::{Background, Db, Durability, Entity, KeyRange, ManualClock};
+use rowstone::{Db, Durability, Entity, KeyRange, clock::ManualClock, options::Background};
 
 const MANY: u64 = 10_000;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rowstone::fs::MemFs;
 use rowstone::{
-    Background, Db, Entity, ErrorKind, GateMode, KeyRange, ManualClock, Options, Table,
+    Db, Entity, ErrorKind, KeyRange, Options, Table, clock::ManualClock, gates::GateMode,
+    options::Background,
 };
 
 const FAR: u64 = 133_000_000_000_000_000;

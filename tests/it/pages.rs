@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use rowstone::fs::MemFs;
 use rowstone::{
-    Background, Clock, Db, Durability, Entity, ErrorKind, Filter, KeyRange, ManualClock, Number,
-    Page, Query, Rng, Table, Token, prop,
+    Db, Durability, Entity, ErrorKind, Filter, KeyRange, Page, Query, Table, Token,
+    clock::{Clock, ManualClock},
+    options::Background,
+    prop,
+    query::Number,
+    retry::Rng,
 };
 
 use rowstone::sim::engine::START;

@@ -9,8 +9,13 @@ use std::sync::Arc;
 
 use rowstone::fs::MemFs;
 use rowstone::{
-    Background, Binary, DateTime, Db, Durability, Entity, Filter, Guid, IoMode, KeyRange,
-    ManualClock, Number, Query, Rng, Snapshot, Table, Token, Value, prop,
+    Binary, DateTime, Db, Durability, Entity, Filter, Guid, KeyRange, Query, Snapshot, Table,
+    Token, Value,
+    clock::ManualClock,
+    options::{Background, IoMode},
+    prop,
+    query::Number,
+    retry::Rng,
 };
 
 use rowstone::sim::engine::START;

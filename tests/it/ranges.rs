@@ -14,8 +14,10 @@ use rowstone::sim::ranges::{
     Half, begin_compaction, begin_flush, finish, merge_at, ranges, split_at, split_by_size,
 };
 use rowstone::{
-    Background, Db, Durability, Entity, IoMode, KeyRange, ManualClock, Query, Rng, Snapshot, Table,
-    Token,
+    Db, Durability, Entity, KeyRange, Query, Snapshot, Table, Token,
+    clock::ManualClock,
+    options::{Background, IoMode},
+    retry::Rng,
 };
 
 use crate::say;

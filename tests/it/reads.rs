@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use rowstone::fs::{DiskFs, FaultFs, Fs, MemFs, OpKind};
 use rowstone::{
-    Background, Db, Durability, Entity, ErrorKind, IoMode, KeyRange, ManualClock, Options, Table,
+    Db, Durability, Entity, ErrorKind, KeyRange, Options, Table,
+    clock::ManualClock,
+    options::{Background, IoMode},
 };
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 use rowstone::sim::engine::START;
 
 fn open(fs: Arc<dyn Fs>) -> Db {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
-    Background, Db, Durability, Entity, ErrorKind, KeyRange, OnFull, Options, Result, Table,
+    Db, Durability, Entity, ErrorKind, KeyRange, Options, Result, Table,
     changes::Change,
+    options::{Background, OnFull},
 };
 
 const LIMIT: u64 = 2 << 20;

@@ -84,7 +84,7 @@ fn a_mutant_is_detected_and_its_script_reproduces_it() {
 
 #[test]
 fn any_bytes_are_a_program_that_ends() {
-    let mut rng = rowstone::Rng::from_seed(7);
+    let mut rng = rowstone::retry::Rng::from_seed(7);
     for length in [0usize, 1, 10, 1000] {
         let bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
         let program = Program::from_bytes(&bytes, 100, Mix::ALL);

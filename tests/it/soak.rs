@@ -15,8 +15,10 @@ use std::thread;
 
 use rowstone::fs::MemFs;
 use rowstone::{
-    Background, Db, Durability, Entities, Entity, EntityGroup, ErrorKind, IoMode, KeyRange,
-    Options, Rng, Snapshot, Table,
+    Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Snapshot, Table,
+    options::{Background, IoMode},
+    query::Entities,
+    retry::Rng,
 };
 
 const COUNTERS: u64 = 12;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use rowstone::fs::MemFs;
-use rowstone::{Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, ManualClock};
+use rowstone::{Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, clock::ManualClock};
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 use rowstone::sim::engine::{START, ticks};
 
 const THREADS: u64 = 8;

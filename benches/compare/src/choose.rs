@@ -3,7 +3,7 @@
 //!
 //! Not here: the operations (`workloads/`).
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 
 /// The skew of the zipfian distribution, as in YCSB.
 const THETA: f64 = 0.99;

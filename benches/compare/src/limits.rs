@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rowstone::Rng;
 use rowstone::fs::{DiskFs, Fs};
+use rowstone::retry::Rng;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 use serde::{Deserialize, Serialize};
 
 /// A sum over all properties of an entity; equal entities have equal digests in every engine.

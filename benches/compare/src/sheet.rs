@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};

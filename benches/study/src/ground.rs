@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rowstone::{Db, Entity, EntityGroup, Rng, Table, load::LoadMode};
+use rowstone::{Db, Entity, EntityGroup, Table, load::LoadMode, retry::Rng};
 
 use crate::Outcome;
 use crate::clients::{Tally, Watch, run_clients};

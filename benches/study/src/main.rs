@@ -23,7 +23,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use rowstone::{Background, Clock, DateTime, Db, Durability, ErrorKind, SystemClock};
+use rowstone::{
+    DateTime, Db, Durability, ErrorKind,
+    clock::{Clock, SystemClock},
+    options::Background,
+};
 use serde_json::json;
 
 use self::figures::{Figures, NUMBERS};

@@ -11,7 +11,12 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowstone::{Background, Db, Durability, Entity, EntityGroup, ManualClock, Rng, Table, Targets};
+use rowstone::{
+    Db, Durability, Entity, EntityGroup, Table,
+    clock::ManualClock,
+    options::{Background, Targets},
+    retry::Rng,
+};
 
 use crate::Outcome;
 

@@ -23,7 +23,7 @@ const COMMANDS: [&str; 15] = [
 
 /// Opens a database and writes 40 rows of which only the first 20 are durable.
 fn written(path: &Path) -> Db {
-    let db = Options::new().background(rowstone::Background::Manual).open(path).unwrap();
+    let db = Options::new().background(rowstone::options::Background::Manual).open(path).unwrap();
     let parts = db.create_table("parts").unwrap().with_durability(Durability::Os);
     for row in 0..40 {
         if row == 20 {

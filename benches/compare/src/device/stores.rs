@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowstone::{
-    Background, Db, Durability, Entity, KeyRange, ManualClock, Options, Table, stats::Wear,
+    Db, Durability, Entity, KeyRange, Options, Table, clock::ManualClock, options::Background,
+    stats::Wear,
 };
 
 use super::{Kind, SENSORS, Window};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 
 use super::{Engine, open};
 use crate::reading::{Data, Digest, Key, Reading};

@@ -13,8 +13,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rowstone::{
-    Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
-    IoMode, KeyRange, Query, RowDecoder, RowView, Table, ValueRef, load::LoadMode, prop,
+    DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
+    KeyRange, Query, RowDecoder, RowView, Table, ValueRef,
+    load::LoadMode,
+    options::{Codec, IoMode},
+    prop,
 };
 
 use super::About;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 
 use super::Bench;
 use crate::choose::{Permutation, Zipfian};

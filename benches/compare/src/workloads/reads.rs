@@ -1,6 +1,6 @@
 //! Measures the rows of the report that only read: point reads, ranges, scans, filters.
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 
 use super::Bench;
 use crate::measure::{Budget, Hand, Pace, Timing, run, run_threads};

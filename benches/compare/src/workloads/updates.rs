@@ -2,7 +2,7 @@
 //! with an ETag, deletes, and merges. Merges are also measured on sheets, which have many or large
 //! properties.
 
-use rowstone::Rng;
+use rowstone::retry::Rng;
 
 use super::Bench;
 use crate::choose::Permutation;
