@@ -68,7 +68,7 @@
 //! [`Db::compact`], [`Db::checkpoint`] and verification may take minutes. Call these, queries and
 //! [`Options::open`] from a thread for blocking work, such as tokio's `spawn_blocking`; `Db` and
 //! `Table` are cheap to clone for it. A [`Table::get`] of cached data takes microseconds and may be
-//! called directly.
+//! called directly. The package `examples/axum` of the repository is a service with axum and tokio.
 //!
 //! **Errors.** An [`Error`] has a [`kind`](Error::kind) for the program to act on, and the code and
 //! status of Azure Table storage. Its text names the table, entity or property that was refused, or
