@@ -1,8 +1,8 @@
 //! Finds the reasons why a filter or a selection cannot match: a property that no entity of the
 //! table has, and a literal that no entity has a value of a comparable type for.
 //!
-//! Invariant: each search ends at the first entity that has the property, or after [`BUDGET`]; then
-//! nothing is claimed.
+//! Invariant: the searches of a command together read about [`ROWS_MAX`] rows, and end when they
+//! have; then nothing is claimed. So the same rows lead to the same notes, on any machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,21 @@ use crate::query::tree::{Node, Property};
 use crate::query::{Filter, KeyRange, prop};
 use crate::table::Table;
 
-/// The time for one search.
-const BUDGET: Duration = Duration::from_millis(500);
+/// The number of rows that all searches of a command may read.
+const ROWS_MAX: u64 = 100_000;
 /// The maximum number of searches for one command.
 const SEARCHES_MAX: usize = 16;
 /// The number of entities whose properties are candidates for the nearest name.
 const NAMED_ROWS: usize = 10_000;
+
+/// The searches of a command in one table.
+struct Search<'t> {
+    table: &'t Table,
+    /// The number of rows that may still be read.
+    left: u64,
+    /// The names of the properties of the first entities, once they are known.
+    names: Option<BTreeSet<String>>,
+}
 
 /// The result of a search for one entity.
 enum Found {
@@ -43,7 +52,7 @@ pub(super) fn notes(
     select: Option<&[String]>,
     matched: bool,
 ) -> Vec<String> {
-    search(table, filter, select, matched).unwrap_or_default()
+    search(table, filter, select, matched, ROWS_MAX).unwrap_or_default()
 }
 
 fn search(
@@ -51,6 +60,7 @@ fn search(
     filter: &Filter,
     select: Option<&[String]>,
     matched: bool,
+    rows_max: u64,
 ) -> Result<Vec<String>> {
     let mut terms = Vec::new();
     // If an entity matched a filter without `or` and `not`, it matched every comparison.
@@ -61,9 +71,10 @@ fn search(
         terms.push((name.clone(), None));
     }
     terms.dedup_by(|(a, x), (b, y)| a == b && x.as_ref().map(kind) == y.as_ref().map(kind));
+    let mut search = Search { table, left: rows_max, names: None };
     let mut notes = Vec::new();
     for (name, literal) in terms.into_iter().take(SEARCHES_MAX) {
-        notes.extend(note_of(table, &name, literal)?.filter(|note| !notes.contains(note)));
+        notes.extend(search.note_of(&name, literal)?.filter(|note| !notes.contains(note)));
     }
     Ok(notes)
 }
@@ -87,23 +98,71 @@ fn collect(node: &Node, terms: &mut Vec<(String, Option<Value>)>) {
     }
 }
 
-/// Returns the note on a comparison with `literal`, or on a selected property.
-fn note_of(table: &Table, name: &str, literal: Option<Value>) -> Result<Option<String>> {
-    let of_type = literal.as_ref().map(|literal| least(name, literal));
-    if let Some(filter) = of_type
-        && !matches!(find(table, filter)?, Found::No)
-    {
-        return Ok(None);
-    }
-    let any = prop(name).ne(false).or(prop(name).eq(false));
-    Ok(match (find(table, any)?, literal) {
-        (Found::Unknown, _) | (Found::Yes(_), None) => None,
-        (Found::Yes(entity), Some(literal)) => {
-            let (has, wants) = (type_of(&entity, name), kind(&literal));
-            Some(format!("no entity has a {name} that compares with {wants}: it is {has}"))
+impl Search<'_> {
+    /// Returns the note on a comparison with `literal`, or on a selected property.
+    fn note_of(&mut self, name: &str, literal: Option<Value>) -> Result<Option<String>> {
+        let of_type = literal.as_ref().map(|literal| least(name, literal));
+        if let Some(filter) = of_type
+            && !matches!(self.find(filter)?, Found::No)
+        {
+            return Ok(None);
         }
-        (Found::No, _) => missing(table, name)?,
-    })
+        let any = prop(name).ne(false).or(prop(name).eq(false));
+        Ok(match (self.find(any)?, literal) {
+            (Found::Unknown, _) | (Found::Yes(_), None) => None,
+            (Found::Yes(entity), Some(literal)) => {
+                let (has, wants) = (type_of(&entity, name), kind(&literal));
+                Some(format!("no entity has a {name} that compares with {wants}: it is {has}"))
+            }
+            (Found::No, _) => self.missing(name)?,
+        })
+    }
+
+    /// Searches one entity that matches `filter`.
+    fn find(&mut self, filter: Filter) -> Result<Found> {
+        // A page without time ends after a few thousand rows.
+        let mut query = self.table.query(filter)?.time_budget(Duration::ZERO);
+        while self.left > 0 {
+            let (page, explain) = query.clone().page_explained(1)?;
+            self.left = self.left.saturating_sub(explain.rows_looked_at().max(1));
+            match (page.entities().first(), page.next()) {
+                (Some(entity), _) => return Ok(Found::Yes(Box::new(entity.clone()))),
+                (None, None) => return Ok(Found::No),
+                (None, Some(next)) => query = query.after(next.clone()),
+            }
+        }
+        Ok(Found::Unknown)
+    }
+
+    /// Returns the note on a property that no entity has; `None` if the table has no entities.
+    fn missing(&mut self, name: &str) -> Result<Option<String>> {
+        let Some(names) = self.names()? else { return Ok(None) };
+        let nearest = nearest(name, names.iter().map(String::as_str));
+        let nearest = nearest.map(|name| format!("; the nearest is {name}")).unwrap_or_default();
+        Ok(Some(format!("no entity has the property {name}{nearest}")))
+    }
+
+    /// Returns the names of the properties of the first entities; `None` if there are none.
+    fn names(&mut self) -> Result<Option<&BTreeSet<String>>> {
+        if self.names.is_none() {
+            let most = usize::try_from(self.left).map_or(NAMED_ROWS, |left| left.min(NAMED_ROWS));
+            let mut names = BTreeSet::new();
+            for entity in self.table.scan(KeyRange::all()).top(most) {
+                for (name, _) in entity?.properties() {
+                    if !names.contains(name) {
+                        names.insert(name.to_owned());
+                    }
+                }
+                names.insert("PartitionKey".to_owned());
+                self.left = self.left.saturating_sub(1);
+            }
+            if !names.is_empty() {
+                names.extend(["RowKey", "Timestamp"].map(str::to_owned));
+                self.names = Some(names);
+            }
+        }
+        Ok(self.names.as_ref())
+    }
 }
 
 fn name_of(property: &Property) -> &str {
@@ -126,16 +185,6 @@ fn type_of(entity: &Entity, name: &str) -> &'static str {
     }
 }
 
-/// Searches one entity that matches `filter`.
-fn find(table: &Table, filter: Filter) -> Result<Found> {
-    let page = table.query(filter)?.time_budget(BUDGET).page(1)?;
-    Ok(match (page.entities().first(), page.next()) {
-        (Some(entity), _) => Found::Yes(Box::new(entity.clone())),
-        (None, None) => Found::No,
-        (None, Some(_)) => Found::Unknown,
-    })
-}
-
 /// Returns a condition that is true for every value that is comparable with `literal` (but not for
 /// NaN), and false for all others, which are less than every literal.
 fn least(name: &str, literal: &Value) -> Filter {
@@ -151,20 +200,6 @@ fn least(name: &str, literal: &Value) -> Filter {
         Value::DateTime(_) => prop(name).ge(DateTime::MIN),
         Value::Guid(_) => prop(name).ge(Guid::from_bytes([0; 16])),
     }
-}
-
-/// Returns the note on a property that no entity has; `None` if the table has no entities.
-fn missing(table: &Table, name: &str) -> Result<Option<String>> {
-    let mut names = BTreeSet::new();
-    let mut rows = 0;
-    for entity in table.scan(KeyRange::all()).top(NAMED_ROWS) {
-        names.extend(entity?.properties().map(|(name, _)| name.to_owned()));
-        rows += 1;
-    }
-    names.extend(["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned));
-    let nearest = nearest(name, names.iter().map(String::as_str));
-    let nearest = nearest.map(|nearest| format!("; the nearest is {nearest}")).unwrap_or_default();
-    Ok((rows > 0).then(|| format!("no entity has the property {name}{nearest}")))
 }
 
 /// Returns the name that differs from `name` in the fewest letters, if that is at most a third of
@@ -194,6 +229,26 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Searches end after a number of rows, not after a time.
+    #[test]
+    fn nothing_is_noted_if_the_rows_are_used_up() {
+        let table = crate::db::Db::open_in_memory().unwrap().create_table("Tab").unwrap();
+        for i in 0..40 {
+            table.insert(Entity::new("p", format!("{i:02}")).with("Price", i)).unwrap();
+        }
+        let notes = |filter: &str, rows| {
+            search(&table, &filter.parse::<Filter>().unwrap(), None, false, rows).unwrap()
+        };
+        let missing = |name| format!("no entity has the property {name}; the nearest is Price");
+        // A search of all rows for a value of the type, one for any value, and the names.
+        assert_eq!(notes("Prise gt 1", 121), [missing("Prise")]);
+        assert_eq!(notes("Prise gt 1 or Pricy gt 1", 201), [missing("Prise"), missing("Pricy")]);
+        // The names are read once. The search that uses the last row claims nothing more.
+        assert_eq!(notes("Prise gt 1 or Pricy gt 1", 160), [missing("Prise")]);
+        assert_eq!(notes("Prise gt 1", 40), [""; 0]);
+        assert_eq!(notes("Prise gt 1", 0), [""; 0]);
+    }
 
     #[test]
     fn the_nearest_name_differs_least() {
