@@ -9,15 +9,16 @@ use clap::Args;
 
 use super::failure::Outcome;
 use super::import::sample;
+use super::layout::write_wrapped;
 use super::open::open_to_read;
-use super::output::{Format, Output, print, with_thousands};
+use super::output::{Format, Output, average, counted, print, with_thousands, without_control};
 use super::partitions::{put_shape, shapes, size_text};
 use super::writer::{Load, Loads};
 use crate::db::advice::{Seen, advise};
 use crate::db::{Advice, DataShape};
 use crate::json;
 
-/// The maximum length of a printed line, in characters.
+/// The maximum width of a printed line, if the screen has room for it.
 const LINE_CHARS: usize = 92;
 
 /// Report anti-patterns of key design in tables or in a file.
@@ -121,29 +122,30 @@ fn judge(data: &DataShape, (ranges, queries): Load) -> Vec<Advice> {
 fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
     let data = &verdict.data;
     let first = if data.complete { "" } else { "the first " };
-    let noun = if verdict.is_sample { "rows" } else { "entities" };
+    let rows = |count| match verdict.is_sample {
+        true => counted(count, "row", "rows"),
+        false => counted(count, "entity", "entities"),
+    };
+    let columns = output.screen().at_most(LINE_CHARS);
     writeln!(
         output,
-        "{}: {first}{} {noun} in {} partitions",
+        "{}: {first}{} in {}",
         verdict.name,
-        with_thousands(data.entities),
-        with_thousands(data.partitions)
+        rows(data.entities),
+        counted(data.partitions, "partition", "partitions")
     )?;
     if let Some(largest) = data.largest.first() {
         writeln!(
             output,
-            "  largest partition   '{}': {} {noun}, {}, {:.1} % of all bytes",
-            largest.partition_key,
-            with_thousands(largest.entities),
+            "  largest partition   '{}': {}, {}, {:.1} % of all bytes",
+            without_control(&largest.partition_key),
+            rows(largest.entities),
             size_text(largest.bytes),
             100.0 * largest.bytes as f64 / data.bytes.max(1) as f64
         )?;
         let times = largest.entities as f64 / data.median_entities.max(1) as f64;
-        let median = with_thousands(data.median_entities);
-        writeln!(
-            output,
-            "  in the middle       {median} {noun}: the largest has {times:.1} times that"
-        )?;
+        let (median, times) = (rows(data.median_entities), average(times));
+        writeln!(output, "  in the middle       {median}: the largest has {times} times that")?;
         let singles = with_thousands(data.single_partitions);
         writeln!(output, "  one-row partitions  {singles}")?;
         let order = if verdict.is_sample { "order of the file" } else { "time of writing" };
@@ -151,12 +153,12 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
         writeln!(output, "  ascending           {share:.0} %: PartitionKeys against the {order}")?;
     }
     if let Some(repeated) = verdict.repeated {
-        writeln!(output, "  repeated keys       {} rows", with_thousands(repeated))?;
+        writeln!(output, "  repeated keys       {}", rows(repeated))?;
     }
     for advice in &verdict.advice {
         writeln!(output, "\n  {}", advice.pattern.name())?;
-        write_wrapped(output, "    seen:    ", &advice.evidence)?;
-        write_wrapped(output, "    remedy:  ", &advice.remedy)?;
+        write_wrapped(output, columns, "    seen:    ", &advice.evidence)?;
+        write_wrapped(output, columns, "    remedy:  ", &advice.remedy)?;
     }
     if verdict.advice.is_empty() {
         let seen = if verdict.is_load_known { "data and the load" } else { "data" };
@@ -168,29 +170,7 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
     let unknown = "Load and queries are not known here: hot partitions and filters that scan the \
         table are seen by the process that has the database open.";
     writeln!(output)?;
-    write_wrapped(output, "  ", unknown)
-}
-
-/// Writes `text` in wrapped lines. The first line starts with `lead`, and the others are indented
-/// by its width.
-fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> {
-    let indent = lead.chars().count();
-    let mut line = lead.to_owned();
-    let mut is_empty = true;
-    for word in text.split_whitespace() {
-        let len = line.chars().count() + 1 + word.chars().count();
-        if !is_empty && len > LINE_CHARS {
-            writeln!(output, "{line}")?;
-            line = " ".repeat(indent);
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    writeln!(output, "{line}")
+    write_wrapped(output, columns, "  ", unknown)
 }
 
 fn verdict_json(verdict: &Verdict) -> String {

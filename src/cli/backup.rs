@@ -10,7 +10,10 @@ use clap::{Args, Subcommand};
 use super::failure::{Failure, Outcome};
 use super::moving::{KeyArgs, tell};
 use super::open::Create;
-use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_problems};
+use super::output::{
+    Format, FormatArgs, Output, TableArgs, counted, print, with_thousands, write_cells,
+    write_problems,
+};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
@@ -65,7 +68,7 @@ enum Verb {
         /// The directory of backups
         dir: PathBuf,
         #[command(flatten)]
-        format: FormatArgs,
+        format: TableArgs,
     },
     /// Read every backup completely and verify its checksums
     Verify {
@@ -161,7 +164,7 @@ impl BackupsCommand {
         match self.command {
             Verb::List { dir, format } => {
                 let generations = backups(&dir)?.generations()?;
-                print(|output| write_list(output, &generations, format.get()))
+                format.print(|output| write_list(output, &generations, format.get()))
             }
             Verb::Verify { dir, format } => {
                 let backups = backups(&dir)?;
@@ -192,19 +195,24 @@ fn write_list(output: &mut Output, generations: &[Generation], format: Format) -
             format => output.records(&records, format),
         };
     }
-    let [number, taken, files, bytes, new] = ["Number", "Taken", "Files", "Bytes", "New bytes"];
-    writeln!(output, "{number:>6}  {taken:28}  {files:>8}  {bytes:>18}  {new:>18}")?;
-    Ok(generations.iter().try_for_each(|made| match &made.problem {
-        Some(problem) => writeln!(output, "{:>6}  damaged: {problem}", made.number),
-        None => writeln!(
-            output,
-            "{:>6}  {:28}  {:>8}  {:>18}  {:>18}",
-            made.number,
-            made.taken.to_string(),
-            with_thousands(made.files),
-            with_thousands(made.bytes),
-            with_thousands(made.new_bytes)
-        ),
+    let row = |made: &Generation| {
+        let [taken, files, bytes, new] = match &made.problem {
+            Some(_) => ["damaged".to_owned(), String::new(), String::new(), String::new()],
+            None => {
+                let [files, bytes, new] =
+                    [made.files, made.bytes, made.new_bytes].map(with_thousands);
+                [made.taken.to_string(), files, bytes, new]
+            }
+        };
+        vec![made.number.to_string(), taken, files, bytes, new]
+    };
+    let columns = ["Number", "Taken", "Files", "Bytes", "New bytes"];
+    let right = columns.map(|name| name != "Taken").to_vec();
+    write_cells(output, &columns, generations.iter().map(row).collect(), right, format)?;
+    let problems =
+        generations.iter().filter_map(|made| Some((made.number, made.problem.as_ref()?)));
+    Ok(problems.into_iter().try_for_each(|(number, problem)| {
+        writeln!(output, "backup {number} is damaged: {problem}")
     })?)
 }
 

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
-use super::output::{Format, Output, print, with_thousands, write_cells};
+use super::output::{Format, Output, TableArgs, print, with_thousands, write_cells};
 use super::removal::Removal;
 use super::writer::Writer;
-use crate::control::answer::COUNTED_MAX;
 use crate::db::Db;
+use crate::error::Error;
 use crate::json;
 use crate::query::KeyRange;
+
+/// The greatest number of entities that `tables` counts without --exact.
+const COUNTED_MAX: usize = 10_000;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]
@@ -69,16 +72,18 @@ pub(super) struct DropTable {
 /// List the tables, with the number of their entities.
 #[derive(Args)]
 #[command(
-    after_long_help = "A table of at most a million entities is counted by reading it; the number of a larger one, and \
-    of one that cannot be read, is about what its files say.\n\n\
-    Examples:\n  rowstone tables shop\n  rowstone tables shop --format json"
+    after_long_help = "A table of at most 10,000 entities is counted. The number of a larger one is an estimate, made \
+    from the metadata of its files, unless --exact is given.\n\n\
+    Examples:\n  rowstone tables shop\n  rowstone tables shop --exact\n  rowstone tables shop --format json"
 )]
 pub(super) struct Tables {
     /// The database
     db: PathBuf,
-    /// How to print the list
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// Count the entities of every table by reading it
+    #[arg(long)]
+    exact: bool,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 impl CreateTable {
@@ -151,13 +156,18 @@ impl DropTable {
 impl Tables {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
-        let sized = |name: String| {
-            let (entities, is_exact, bytes) = sized(&db, &name)?;
-            Ok(Sized { name, entities, is_exact, bytes })
-        };
+        let counted_max = if self.exact { usize::MAX } else { COUNTED_MAX };
+        let sized = |name: String| sized(&db, name, counted_max);
         let tables = db.tables()?.into_iter().map(sized).collect::<Outcome<Vec<_>>>()?;
-        print(|output| write_tables(output, &tables, self.format))?;
-        Ok(db.close()?)
+        self.format.print(|output| write_tables(output, &tables, self.format.get()))?;
+        let failed = tables.iter().filter_map(|table| Some((&table.name, table.error.as_ref()?)));
+        let failed = failed.map(|(name, error)| {
+            let error = error.clone().during(format!("count the entities of {name}"));
+            Failure::from(error).message().1.iter().for_each(|text| eprint_line(text));
+        });
+        let failed = failed.count();
+        db.close()?;
+        if failed > 0 { Err(Failure::Problems) } else { Ok(()) }
     }
 }
 
@@ -168,16 +178,35 @@ struct Sized {
     /// Whether the entities were counted, and not estimated from the metadata of the files.
     is_exact: bool,
     bytes: u64,
+    /// The error by which the entities could not be counted.
+    error: Option<Error>,
 }
 
-fn sized(db: &Db, table: &str) -> Outcome<(u64, bool, u64)> {
-    let all = KeyRange::all();
-    let (estimate, bytes) = db.size_in_files(table, &all)?;
-    let count = (estimate <= COUNTED_MAX).then(|| db.table(table)?.scan(all).count());
-    Ok(match count {
-        Some(Ok(count)) => (count, true, bytes),
-        Some(Err(_)) | None => (estimate, false, bytes),
-    })
+/// Returns the size of a table, whose entities are counted if there are at most `counted_max`.
+fn sized(db: &Db, name: String, counted_max: usize) -> Outcome<Sized> {
+    let (estimate, bytes) = db.size_in_files(&name, &KeyRange::all())?;
+    let is_small = usize::try_from(estimate).is_ok_and(|estimate| estimate <= counted_max);
+    let most = counted_max.saturating_add(1);
+    let count = || {
+        let scan = db.table(&name)?.scan(KeyRange::all());
+        match counted_max {
+            usize::MAX => scan.count(),
+            _ => scan.top(most).into_iter().try_fold(0, |count, entity| entity.map(|_| count + 1)),
+        }
+    };
+    let (entities, is_exact, error) = match is_small.then(count).transpose() {
+        Ok(Some(count)) if count < most as u64 => (count, true, None),
+        // The estimate lacks entities that were not flushed to files yet.
+        Ok(count) => (estimate.max(count.unwrap_or(0)), false, None),
+        Err(error) => (estimate, false, Some(error)),
+    };
+    Ok(Sized { name, entities, is_exact, bytes, error })
+}
+
+/// Rounds an estimate to four digits.
+fn rounded(count: u64) -> u64 {
+    let unit = 10u64.pow(count.max(1).ilog10().saturating_sub(3));
+    (count / unit).saturating_mul(unit)
 }
 
 fn write_tables(output: &mut Output, tables: &[Sized], format: Format) -> io::Result<()> {
@@ -208,8 +237,10 @@ fn write_tables(output: &mut Output, tables: &[Sized], format: Format) -> io::Re
         Format::Table if tables.is_empty() => Ok(()),
         Format::Table => {
             let numbers = |table: &Sized| {
-                let about = if table.is_exact { "" } else { "about " };
-                let entities = format!("{about}{}", with_thousands(table.entities));
+                let entities = match table.is_exact {
+                    true => with_thousands(table.entities),
+                    false => format!("about {}", with_thousands(rounded(table.entities))),
+                };
                 vec![entities, with_thousands(table.bytes)]
             };
             let right = vec![false, true, true];
@@ -221,6 +252,25 @@ fn write_tables(output: &mut Output, tables: &[Sized], format: Format) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_small_tables_are_counted() {
+        let db = Db::open_in_memory().unwrap();
+        let table = db.create_table("Tab").unwrap();
+        for i in 0..20 {
+            table.insert(crate::model::Entity::new("p", format!("{i:02}"))).unwrap();
+        }
+        let size = |most| {
+            let sized = sized(&db, "Tab".into(), most).unwrap();
+            (sized.entities, sized.is_exact)
+        };
+        assert_eq!((size(20), size(usize::MAX)), ((20, true), (20, true)));
+        // Nothing was flushed, so there are at least as many as were read.
+        assert_eq!(size(10), (11, false));
+        db.flush().unwrap();
+        assert_eq!(size(10), (20, false));
+        assert_eq!([0, 9, 9_999, 1_234_567, u64::MAX].map(rounded)[..4], [0, 9, 9_999, 1_234_000]);
+    }
 
     #[test]
     fn times_are_a_number_and_a_unit() {

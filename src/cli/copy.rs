@@ -14,9 +14,9 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Overwrite};
-use super::open::{Create, open, open_to_read};
+use super::open::{Create, FilterArgs, open, open_to_read};
 use super::output::{
-    Format, Output, print, with_thousands, without_control, write_cells, write_counters,
+    Format, Output, TableArgs, print, with_thousands, without_control, write_cells, write_counters,
 };
 use super::progress::Progress;
 use super::writer::Writer;
@@ -47,9 +47,8 @@ pub(super) struct Copy {
     /// The target table, created if it is missing [default: the same name]
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
-    /// Only entities that match this filter; all of them by default
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    filter: String,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Properties to copy, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     select: Option<Vec<String>>,
@@ -95,7 +94,11 @@ Examples:
 
 /// Find entities that refer to missing ones.
 #[derive(Args)]
-#[command(after_long_help = REFS_HELP)]
+#[command(
+    override_usage = "rowstone check-refs [OPTIONS] --into <TABLE> \\\n       \
+        --partition-key <TEMPLATE> --row-key <TEMPLATE> <DB> <TABLE>",
+    after_long_help = REFS_HELP
+)]
 pub(super) struct CheckRefs {
     /// The database
     db: PathBuf,
@@ -113,15 +116,13 @@ pub(super) struct CheckRefs {
     /// RowKey of the referenced entity, with properties in braces
     #[arg(long, value_name = "TEMPLATE")]
     row_key: String,
-    /// Only entities that match this filter; all of them by default
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    filter: String,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Show at most this many missing entities, those with the most references first
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 const REFS_HELP: &str = "\
@@ -135,15 +136,6 @@ Examples:
       --partition-key all --row-key '{tailnum}'
   rowstone check-refs flights Flights --into Airports \\
       --partition-key all --row-key '{dest}' --top 100";
-
-/// Parses the filter; an error includes its position.
-pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
-    Filter::parse_placed(text).map_err(|(error, at)| Failure::Filter {
-        error,
-        text: text.to_owned(),
-        at,
-    })
-}
 
 /// Opens the database `other`. Returns `db` if `other` is not given or is the same database.
 pub(super) fn open_other(
@@ -161,7 +153,7 @@ pub(super) fn open_other(
 impl Copy {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
-        let filter = read_filter(&self.filter)?;
+        let filter = self.filter.read()?;
         self.check()?;
         let db = match &self.to {
             // The process that has the source open cannot write to another database.
@@ -214,7 +206,7 @@ impl Copy {
         let put = |request: &mut Object<'_>| {
             request.text("table", &self.table);
             request.text("into", self.target_name());
-            request.text("filter", &self.filter);
+            request.text("filter", self.filter.text());
             self.select.iter().for_each(|names| request.texts("select", names.iter()));
             self.partition_key.iter().for_each(|key| request.text("partition_key", key));
             self.row_key.iter().for_each(|key| request.text("row_key", key));
@@ -318,7 +310,7 @@ fn write_fields(
 
 impl CheckRefs {
     pub(super) fn run(self) -> Outcome {
-        let filter = read_filter(&self.filter)?;
+        let filter = self.filter.read()?;
         let db = open_to_read(&self.db)?;
         let other = open_other(&db, &self.db, self.to.as_ref(), open_to_read)?;
         let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
@@ -327,7 +319,7 @@ impl CheckRefs {
         let found = Progress::during("rows", Some(0), |bar| {
             check.run_with(|rows, of| bar.reach_of(rows, of))
         })?;
-        print(|output| self.write(output, &found))?;
+        self.format.print(|output| self.write(output, &found))?;
         drop((check, source, target));
         other.close()?;
         db.close()?;
@@ -337,7 +329,7 @@ impl CheckRefs {
     fn write(&self, output: &mut Output, found: &References) -> io::Result<()> {
         let columns = ["PartitionKey", "RowKey", "rows", "first_pk", "first_rk"];
         let shown = found.targets.get(..self.top).unwrap_or(&found.targets);
-        if matches!(self.format, Format::Json | Format::Ndjson) {
+        if matches!(self.format.get(), Format::Json | Format::Ndjson) {
             return output.object(|object| {
                 found.fields().iter().for_each(|(name, count)| object.raw(name, count));
                 object.raw("has_all_targets", found.has_all_targets);
@@ -350,7 +342,7 @@ impl CheckRefs {
                 });
             });
         }
-        if self.format == Format::Table {
+        if self.format.get() == Format::Table {
             self.write_counts(output, found)?;
             if shown.is_empty() {
                 return Ok(());
@@ -363,7 +355,7 @@ impl CheckRefs {
             vec![partition_key.clone(), row_key.clone(), target.rows.to_string(), pk, rk]
         });
         let right = columns.map(|column| column == "rows").to_vec();
-        write_cells(output, &columns, cells.collect(), right, self.format)
+        write_cells(output, &columns, cells.collect(), right, self.format.get())
     }
 
     fn write_counts(&self, output: &mut Output, found: &References) -> io::Result<()> {

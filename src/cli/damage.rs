@@ -10,10 +10,10 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::Overwrite;
 use super::open::keeping;
-use super::output::{Format, Output, counted, print, with_thousands};
+use super::output::{Format, Output, counted, print, with_thousands, write_cells};
 use super::progress::Progress;
 use super::writer::Writer;
-use crate::db::{Db, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
+use crate::db::{Db, HealReport, LostRange, RepairReport, RepairedTable, Salvaged, SuspectRows};
 use crate::error::{Error, ErrorKind};
 use crate::json::odata::{Metadata, entity_text};
 use crate::json::report::put_healed;
@@ -156,7 +156,7 @@ pub(super) struct Salvage {
     /// The damaged database
     source: PathBuf,
     /// The file to write; standard output by default
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
@@ -247,22 +247,16 @@ fn write_repaired(
             writeln!(output, "  {} {what}", with_thousands(entries))?;
         }
     }
-    let width = report.tables.iter().map(|table| table.name.len()).max().unwrap_or(0).max(5);
-    writeln!(
-        output,
-        "{:width$}  {:>12}  {:>12}  {:>12}",
-        "table", "rows", "suspect", "unreadable"
-    )?;
-    for table in &report.tables {
+    let row = |table: &RepairedTable| {
         let [rows, suspect, unreadable] =
             [table.rows, table.suspect, table.unreadable].map(with_thousands);
-        let lost = if table.is_name_lost { "  its name is lost" } else { "" };
-        writeln!(
-            output,
-            "{:width$}  {rows:>12}  {suspect:>12}  {unreadable:>12}{lost}",
-            table.name
-        )?;
-    }
+        let lost = if table.is_name_lost { "its name is lost" } else { "" };
+        vec![table.name.clone(), rows, suspect, unreadable, lost.to_owned()]
+    };
+    let columns = ["table", "rows", "suspect", "unreadable", ""];
+    let right = vec![false, true, true, true, false];
+    let rows = report.tables.iter().map(row).collect();
+    write_cells(output, &columns, rows, right, Format::Table)?;
     if let Some(as_of) = report.as_of {
         writeln!(output, "the state is that of {as_of}")?;
     }

@@ -9,7 +9,7 @@ use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
-use super::output::{Format, print, write_entities, write_entity};
+use super::output::{Format, TableArgs, print, write_entities, write_entity};
 use super::removal::Removal;
 use super::unmatched::note;
 use super::writer::Writer;
@@ -151,9 +151,8 @@ pub(super) struct Scan {
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_delimiter = ',')]
     select: Option<Vec<String>>,
-    /// How to print the entities
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 impl Put {
@@ -245,7 +244,8 @@ impl Scan {
             let query = table.scan(self.keys.range());
             Ok(self.top.map_or(query.clone(), |top| query.top(top)).into_iter())
         };
-        print(|output| write_entities(output, entities, self.select.as_deref(), self.format))?;
+        let (select, format) = (self.select.as_deref(), self.format.get());
+        self.format.print(|output| write_entities(output, entities, select, format))?;
         note(&table, &Filter::all(), self.select.as_deref(), true);
         Ok(db.close()?)
     }

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::Outcome;
+use super::failure::{Outcome, eprint_line};
+use super::layout::{Screen, cut};
 use super::open::open_to_read;
-use super::output::{Format, Output, counted, print, with_thousands, write_cells};
+use super::output::{Format, Output, TableArgs, counted, with_thousands, write_cells};
 use super::progress::Progress;
 use crate::error::Result;
 use crate::json::odata::put_text;
@@ -22,8 +23,8 @@ use crate::table::Table;
 
 /// The number of entities that are read without --exact.
 const ENTITIES_MAX: usize = 1_000_000;
-/// The longest value in the columns for people, in characters.
-const VALUE_CHARS_MAX: usize = 18;
+/// The longest value in the columns for people.
+const VALUE_WIDTH: usize = 19;
 
 /// Show the properties of a table, their types and their bounds.
 #[derive(Args)]
@@ -36,9 +37,8 @@ pub(super) struct Describe {
     /// Read all entities, not only the first 1,000,000
     #[arg(long)]
     exact: bool,
-    /// How to print the properties
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 const HELP: &str = "\
@@ -66,37 +66,57 @@ impl Describe {
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let most = if self.exact { usize::MAX } else { ENTITIES_MAX };
-        let (entities, columns) =
+        let seen =
             Progress::during("rows", None, |bar| read(&table, most, |count| bar.reach(count)))?;
-        let is_cut = entities == ENTITIES_MAX as u64 && !self.exact;
-        print(|output| match self.format {
-            Format::Json | Format::Ndjson => {
-                output.object(|object| put(object, entities, !is_cut, &columns))
-            }
-            Format::Csv => write_columns(output, &columns, self.format),
+        let format = self.format.get();
+        self.format.print(|output| match format {
+            Format::Json | Format::Ndjson => output.object(|object| put(object, &seen)),
+            Format::Csv => write_columns(output, &seen.columns, format),
             Format::Table => {
-                let of = if is_cut { "the first " } else { "" };
-                let count = counted(entities, "entity", "entities");
-                writeln!(output, "{}: {of}{count}\n", table.name())?;
-                write_columns(output, &columns, self.format)
+                writeln!(output, "{}: {}\n", table.name(), seen.count_text())?;
+                write_columns(output, &seen.columns, format)
             }
         })?;
+        if seen.is_cut && format != Format::Table {
+            let count = seen.count_text();
+            eprint_line(&format!("note: only {count} were read, --exact reads all"));
+        }
         Ok(db.close()?)
     }
 }
 
+/// The entities that were read.
+#[derive(Default)]
+struct Seen {
+    entities: u64,
+    /// Whether there are more entities.
+    is_cut: bool,
+    columns: Columns,
+}
+
+impl Seen {
+    fn count_text(&self) -> String {
+        let of = if self.is_cut { "the first " } else { "" };
+        format!("{of}{}", counted(self.entities, "entity", "entities"))
+    }
+}
+
 /// Reads at most `most` entities, and calls `progress` with their number now and then.
-fn read(table: &Table, most: usize, progress: impl Fn(u64)) -> Result<(u64, Columns)> {
-    let mut columns = Columns::new();
-    let mut count = 0;
-    for entity in table.scan(KeyRange::all()).top(most) {
-        add(&mut columns, &entity?);
-        count += 1;
-        if count % 1_000 == 0 {
-            progress(count);
+fn read(table: &Table, most: usize, progress: impl Fn(u64)) -> Result<Seen> {
+    let mut seen = Seen::default();
+    for entity in table.scan(KeyRange::all()).top(most.saturating_add(1)) {
+        let entity = entity?;
+        seen.is_cut = seen.entities == most as u64;
+        if seen.is_cut {
+            break;
+        }
+        add(&mut seen.columns, &entity);
+        seen.entities += 1;
+        if seen.entities % 1_000 == 0 {
+            progress(seen.entities);
         }
     }
-    Ok((count, columns))
+    Ok(seen)
 }
 
 fn add(columns: &mut Columns, entity: &Entity) {
@@ -146,11 +166,15 @@ fn each(columns: &Columns) -> impl Iterator<Item = (&str, EdmType, &Column)> {
 }
 
 fn write_columns(output: &mut Output, columns: &Columns, format: Format) -> io::Result<()> {
+    let shorten = |text: String| match output.screen() {
+        Screen::WIDE => text,
+        _ => cut(&text, VALUE_WIDTH).into_owned(),
+    };
     let rows = each(columns).map(|(name, edm, column)| {
         let [least, greatest] = [&column.least, &column.greatest].map(|v| text_of(v.as_ref()));
         let [count, least, greatest] = match format {
             Format::Csv => [column.count.to_string(), least, greatest],
-            _ => [with_thousands(column.count), cut(least), cut(greatest)],
+            _ => [with_thousands(column.count), shorten(least), shorten(greatest)],
         };
         vec![name.to_owned(), edm.name().to_owned(), count, least, greatest]
     });
@@ -159,17 +183,10 @@ fn write_columns(output: &mut Output, columns: &Columns, format: Format) -> io::
     write_cells(output, &names, rows.collect(), right, format)
 }
 
-fn cut(text: String) -> String {
-    match text.char_indices().nth(VALUE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
-}
-
-fn put(object: &mut Object<'_>, entities: u64, is_exact: bool, columns: &Columns) {
-    object.raw("entities", entities);
-    object.raw("exact", is_exact);
-    let columns = each(columns).map(|(name, edm, column)| {
+fn put(object: &mut Object<'_>, seen: &Seen) {
+    object.raw("entities", seen.entities);
+    object.raw("exact", !seen.is_cut);
+    let columns = each(&seen.columns).map(|(name, edm, column)| {
         json::object(|object| {
             object.text("property", name);
             object.text("type", edm.name());
@@ -181,4 +198,17 @@ fn put(object: &mut Object<'_>, entities: u64, is_exact: bool, columns: &Columns
         })
     });
     object.raw("properties", json::array(columns));
+}
+
+#[test]
+fn a_table_with_more_entities_is_described_in_part() {
+    let table = crate::db::Db::open_in_memory().unwrap().create_table("Tab").unwrap();
+    for i in 0..5 {
+        table.insert(Entity::new("p", format!("{i}")).with("A", i)).unwrap();
+    }
+    let read = |most| read(&table, most, |_| ()).unwrap();
+    assert_eq!(read(4).count_text(), "the first 4 entities");
+    let json = json::object(|object| put(object, &read(4)));
+    assert!(json.starts_with(r#"{"entities":4,"exact":false,"#), "{json}");
+    assert_eq!((read(5).count_text(), read(usize::MAX).is_cut), ("5 entities".into(), false));
 }

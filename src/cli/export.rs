@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::copy::read_filter;
 use super::failure::Outcome;
 use super::files::Overwrite;
-use super::open::open_to_read;
+use super::open::{FilterArgs, open_to_read};
 use super::output::{Format, Output, for_each_json, write_entities};
 use super::unmatched::note;
 use crate::error::Result;
@@ -24,15 +23,8 @@ pub(super) struct Export {
     db: PathBuf,
     /// The table
     table: String,
-    /// Only entities that match this filter; all of them by default
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    filter: String,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// How to write the entities
     #[arg(long, value_enum, default_value_t = Format::Ndjson)]
     format: Format,
@@ -58,7 +50,7 @@ Examples:
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
-        let filter = read_filter(&self.filter)?;
+        let filter = self.filter.read()?;
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let query = table.query(filter.clone())?;

@@ -155,10 +155,15 @@ mod tests {
         let long = |line: &&str| line.chars().count() > 80;
         let is_listed = |line: &&str| line.starts_with("  ");
         assert_eq!(help.lines().filter(is_listed).find(long), None);
-        each(&completed(Arguments::command()), &mut |command| {
-            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-            for line in help.lines().filter(|line| line.trim().contains(' ')) {
-                assert!(!(is_listed(&line) && long(&line)), "{}: {line}", command.get_name());
+        let mut whole = completed(Arguments::command()).term_width(80);
+        whole.build();
+        each(&whole, &mut |command| {
+            let mut command = command.clone();
+            let texts = [command.render_help(), command.render_long_help()].map(|h| h.to_string());
+            // A connection string is one word, which is to be copied.
+            let lines = texts.iter().flat_map(|text| text.lines());
+            for line in lines.filter(|line| line.trim().contains(' ')) {
+                assert!(!long(&line), "{}: {line}", command.get_name());
             }
         });
     }

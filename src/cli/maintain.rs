@@ -92,7 +92,14 @@ impl Compact {
             format!("{} of {} bytes", counted(files, "file", "files"), with_thousands(bytes))
         };
         let (before, after) = (say(before?), say(size(&db)?));
-        print(|output| writeln!(output, "{before} merged into {after}"))?;
+        print(|output| match &self.table {
+            None => writeln!(output, "{before} merged into {after}"),
+            // The counters of files are those of the database: a file may belong to many tables.
+            Some(table) => writeln!(
+                output,
+                "merged the files of {table}; all tables together: {before} before, {after} now"
+            ),
+        })?;
         db.close()
     }
 }

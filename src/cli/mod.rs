@@ -2,9 +2,9 @@
 //! command or group of commands; `catalog` has those for tables, `data` those for entities,
 //! `service` has `serve` and `sas`, `pressure` and `stress` are the command `stress`. `help` groups
 //! the commands, `local_path` refuses paths that are URLs, `unmatched` finds filters that cannot
-//! match. `open` opens the database of a command, `writer` executes a command's requests in this
-//! process or in the one that has the database open, and `removal` asks before `drop-table` and
-//! `delete` remove many entities. JSON is in `json`.
+//! match. `layout` fits tables to the terminal. `open` opens the database of a command, `writer`
+//! executes a command's requests in this process or in the one that has the database open, and
+//! `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -30,6 +30,7 @@ mod help;
 mod histogram;
 mod import;
 mod inspect;
+mod layout;
 mod local_path;
 mod maintain;
 mod moving;

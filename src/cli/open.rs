@@ -8,6 +8,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
 use crate::options::{Durability, OnFull, Options};
+use crate::query::Filter;
 use crate::sync::{Condvar, Mutex};
 
 /// Whether a command may create the database that it is given.
@@ -15,6 +16,33 @@ use crate::sync::{Condvar, Mutex};
 pub(super) enum Create {
     IfMissing,
     Never,
+}
+
+/// The option `--filter`.
+#[derive(Args)]
+pub(super) struct FilterArgs {
+    /// Only entities that match this filter; all of them by default
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    filter: String,
+}
+
+impl FilterArgs {
+    pub(super) fn text(&self) -> &str {
+        &self.filter
+    }
+
+    /// Parses the filter; an error includes its position.
+    pub(super) fn read(&self) -> Outcome<Filter> {
+        let text = &self.filter;
+        let failed = |(error, at)| Failure::Filter { error, text: text.clone(), at };
+        Filter::parse_placed(text).map_err(failed)
+    }
 }
 
 /// Options of the commands that keep a database open to answer requests: `exec` and `serve`.

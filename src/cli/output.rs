@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use super::csv;
 use super::failure::{Failure, Outcome};
 use super::files::Overwrite;
+use super::layout::{Layout, Screen, padded, width};
 pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
@@ -41,17 +42,29 @@ pub(super) struct FormatArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long, conflicts_with = "format", hide = true)]
     json: bool,
 }
 
+/// The options of commands that print tables.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct TableArgs {
+    #[command(flatten)]
+    format: FormatArgs,
+    /// Cut no column of a table, however long the lines get
+    #[arg(long)]
+    wide: bool,
+}
+
 /// The destination of a command's result.
-pub(super) struct Output(BufWriter<Box<dyn Write>>);
+pub(super) struct Output {
+    to: BufWriter<Box<dyn Write>>,
+    /// The space for tables.
+    screen: Screen,
+}
 
 /// Rows per page of a table.
 const PAGE_ROWS: usize = 500;
-/// The longest value in a table, in characters.
-const CELL_CHARS_MAX: usize = 48;
 
 impl FormatArgs {
     pub(super) fn get(self) -> Format {
@@ -67,24 +80,48 @@ impl FormatArgs {
     }
 }
 
-impl Output {
-    pub(super) fn standard() -> Self {
-        Self::to(io::stdout())
+impl TableArgs {
+    pub(super) fn get(self) -> Format {
+        self.format.get()
     }
 
-    /// Opens the file at `path`, or standard output if there is no path.
+    /// As [`print`], but does not fit tables to the terminal if they are to be wide.
+    pub(super) fn print<E: Into<Failure>>(
+        self,
+        write: impl FnOnce(&mut Output) -> std::result::Result<(), E>,
+    ) -> Outcome {
+        let wide = self.wide.then_some(Screen::WIDE);
+        print(|output| {
+            output.screen = wide.unwrap_or(output.screen);
+            write(output)
+        })
+    }
+}
+
+impl Output {
+    /// Tables fit the terminal.
+    pub(super) fn standard() -> Self {
+        Self::to(io::stdout(), Screen::of_standard_output())
+    }
+
+    /// Opens the file at `path`, or standard output if there is no path. Lines have any length.
     pub(super) fn to_file(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
         let file = path.map(|path| overwrite.create(path)).transpose()?;
-        Ok(file.map_or_else(Self::standard, Self::to))
+        let standard = || Self::to(io::stdout(), Screen::PLAIN);
+        Ok(file.map_or_else(standard, |file| Self::to(file, Screen::PLAIN)))
     }
 
-    fn to(target: impl Write + 'static) -> Self {
-        Self(BufWriter::with_capacity(64 << 10, Box::new(target)))
+    fn to(target: impl Write + 'static, screen: Screen) -> Self {
+        Self { to: BufWriter::with_capacity(64 << 10, Box::new(target)), screen }
+    }
+
+    pub(super) fn screen(&self) -> Screen {
+        self.screen
     }
 
     /// Flushes the output, and fails if it cannot be written.
     pub(super) fn finish(mut self) -> Outcome {
-        Ok(self.0.flush()?)
+        Ok(self.to.flush()?)
     }
 
     /// Writes a line with one JSON object, whose members `put` writes.
@@ -123,11 +160,11 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        self.to.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
 }
 
@@ -242,8 +279,8 @@ fn write_table(
     mut entities: impl Iterator<Item = Result<Entity>>,
     select: Option<&[String]>,
 ) -> Outcome {
-    let mut header: Vec<String> = Vec::new();
-    let mut widths: Vec<usize> = Vec::new();
+    let screen = output.screen;
+    let mut header = None;
     let mut count = 0;
     loop {
         let page: Vec<Entity> = entities.by_ref().take(PAGE_ROWS).collect::<Result<_>>()?;
@@ -255,9 +292,11 @@ fn write_table(
             Some(names) => names.to_vec(),
             None => columns_of(page.iter().map(Ok))?,
         };
-        let layout = Layout::new(&page, columns, &widths, header.as_slice());
-        layout.write(output, &header)?;
-        (header, widths) = (layout.columns, layout.widths);
+        let text = |entity, name| cell(&text_of(entity, name), screen);
+        let row = |entity| columns.iter().map(|name| text(entity, name)).collect();
+        let cells = page.iter().map(row).collect();
+        let right = columns.iter().map(|name| is_numeric(&page, name)).collect();
+        header = Some(Layout { columns, cells, right }.write(output, screen, header)?);
     }
     let gap = if count == 0 { "" } else { "\n" };
     Ok(writeln!(output, "{gap}{}", counted(count, "entity", "entities"))?)
@@ -279,75 +318,10 @@ pub(super) fn write_cells(
         }
         return output.write_all(&lines);
     }
-    let cells = rows.iter().map(|row| row.iter().map(|text| cell(text.as_bytes())).collect());
-    Layout::of(columns, cells.collect(), right, &[]).write(output, &[])
-}
-
-/// One page of a table.
-struct Layout {
-    columns: Vec<String>,
-    widths: Vec<usize>,
-    right: Vec<bool>,
-    cells: Vec<Vec<String>>,
-}
-
-impl Layout {
-    /// Lays out a page. No column gets narrower than on the previous page, so that pages align.
-    fn new(page: &[Entity], columns: Vec<String>, widths: &[usize], header: &[String]) -> Self {
-        let cells: Vec<Vec<String>> = page
-            .iter()
-            .map(|entity| columns.iter().map(|name| cell(&text_of(entity, name))).collect())
-            .collect();
-        let right = columns.iter().map(|name| is_numeric(page, name)).collect();
-        let widths = if columns == header { widths } else { &[] };
-        Self::of(columns, cells, right, widths)
-    }
-
-    /// Lays out cells; no column is narrower than its width in `widths`.
-    fn of(
-        columns: Vec<String>,
-        cells: Vec<Vec<String>>,
-        right: Vec<bool>,
-        widths: &[usize],
-    ) -> Self {
-        let widths = (0..columns.len())
-            .map(|i| {
-                let lens =
-                    cells.iter().filter_map(|row| row.get(i)).map(|text| text.chars().count());
-                let name = columns.get(i).map_or(0, |name| name.chars().count());
-                let before = widths.get(i).copied().unwrap_or(0);
-                lens.max().unwrap_or(0).max(name).max(before)
-            })
-            .collect();
-        Self { columns, widths, right, cells }
-    }
-
-    fn write(&self, output: &mut Output, header: &[String]) -> io::Result<()> {
-        if self.columns != header {
-            if !header.is_empty() {
-                writeln!(output)?;
-            }
-            self.write_row(output, &self.columns)?;
-            let rules: Vec<_> = self.widths.iter().map(|width| "-".repeat(*width)).collect();
-            self.write_row(output, &rules)?;
-        }
-        self.cells.iter().try_for_each(|row| self.write_row(output, row))
-    }
-
-    fn write_row(&self, output: &mut Output, row: &[String]) -> io::Result<()> {
-        let mut line = String::new();
-        for ((text, width), right) in row.iter().zip(&self.widths).zip(&self.right) {
-            let padding = " ".repeat(width.saturating_sub(text.chars().count()));
-            if !line.is_empty() {
-                line.push_str("  ");
-            }
-            match right {
-                true => line.extend([padding.as_str(), text]),
-                false => line.extend([text.as_str(), &padding]),
-            }
-        }
-        writeln!(output, "{}", line.trim_end())
-    }
+    let screen = output.screen;
+    let row = |row: &Vec<String>| row.iter().map(|text| cell(text.as_bytes(), screen)).collect();
+    let cells = rows.iter().map(row).collect();
+    Layout { columns, cells, right }.write(output, screen, None).map(drop)
 }
 
 fn is_numeric(page: &[Entity], name: &str) -> bool {
@@ -358,9 +332,9 @@ fn is_numeric(page: &[Entity], name: &str) -> bool {
 }
 
 /// Formats a value for a table: control characters escaped, truncated if it is long.
-fn cell(text: &[u8]) -> String {
+fn cell(text: &[u8], screen: Screen) -> String {
     let text = String::from_utf8_lossy(text);
-    match text.char_indices().nth(CELL_CHARS_MAX) {
+    match text.char_indices().nth(screen.value_chars) {
         Some((end, _)) => without_control(&text[..end]) + "…",
         None => without_control(&text),
     }
@@ -396,12 +370,12 @@ pub(super) fn write_entity(
     if let Some(names) = select {
         lines.retain(|(name, ..)| names.contains(name));
     }
-    let names = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    let names = lines.iter().map(|(name, ..)| width(name)).max().unwrap_or(0);
     for (name, text, edm) in lines {
-        let padding = " ".repeat(names - name.chars().count());
+        let name = padded(&name, names);
         let text = without_control(&text);
         let edm = if edm.is_empty() { String::new() } else { format!("  ({edm})") };
-        writeln!(output, "{name}{padding}  {text}{edm}")?;
+        writeln!(output, "{name}  {text}{edm}")?;
     }
     if let Some(etag) = entity.etag() {
         writeln!(output, "\netag: {etag}")?;
@@ -440,6 +414,23 @@ pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Re
     }
 }
 
+/// Formats a rate as a whole number: `1,234`.
+pub(super) fn whole(rate: f64) -> String {
+    with_thousands(rate.round() as u64)
+}
+
+/// Formats an average with three significant digits, and all digits of its integral part.
+pub(super) fn average(value: f64) -> String {
+    // The number of digits before the point; a value below 1 has more digits after it.
+    let digits = if value == 0.0 { 1.0 } else { value.abs().log10().floor() + 1.0 };
+    match 3.0 - digits {
+        decimals if !(-15.0..9.0).contains(&decimals) && value.is_finite() => {
+            format!("{value:.2e}")
+        }
+        decimals => format!("{value:.0$}", decimals.max(0.0) as usize),
+    }
+}
+
 /// Formats a count with its noun: `1,000 rows`, `1 row`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
@@ -463,8 +454,17 @@ mod tests {
     }
 
     fn print(entities: &[Entity], select: Option<&[String]>, format: Format) -> String {
+        print_on(Screen::PLAIN, entities, select, format)
+    }
+
+    fn print_on(
+        screen: Screen,
+        entities: &[Entity],
+        select: Option<&[String]>,
+        format: Format,
+    ) -> String {
         let sink = Sink::default();
-        let mut output = Output::to(sink.clone());
+        let mut output = Output::to(sink.clone(), screen);
         let list = || Ok(entities.iter().cloned().map(Ok));
         write_entities(&mut output, list, select, format).unwrap();
         output.finish().unwrap();
@@ -495,8 +495,46 @@ mod tests {
     #[test]
     fn long_values_are_cut() {
         let entity = Entity::new("p", "r").with("A", "x".repeat(60));
-        let text = print(&[entity], Some(&["A".into()]), Format::Table);
-        assert_eq!(text.lines().nth(2), Some(&*format!("{}…", "x".repeat(CELL_CHARS_MAX))));
+        let select: Option<&[String]> = Some(&["A".into()]);
+        let line = |screen| {
+            let text = print_on(screen, std::slice::from_ref(&entity), select, Format::Table);
+            text.lines().nth(2).unwrap().to_owned()
+        };
+        assert_eq!(line(Screen::PLAIN), format!("{}…", "x".repeat(48)));
+        let narrow = Screen { columns: Some(10), ..Screen::PLAIN };
+        assert_eq!(line(narrow), format!("{}…", "x".repeat(9)));
+        assert_eq!(line(Screen::WIDE), "x".repeat(60));
+    }
+
+    /// A page with other properties than the one before has its own header.
+    #[test]
+    fn pages_have_the_columns_of_their_entities() {
+        let entity = |i: usize| {
+            let name = if i < PAGE_ROWS { "First" } else { "Second" };
+            Entity::new("p", format!("{i:04}")).with(name, "\u{1b}")
+        };
+        let entities: Vec<_> = (0..2 * PAGE_ROWS + 1).map(entity).collect();
+        let text = print(&entities, None, Format::Table);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2 * 2 + 1 + entities.len() + 2);
+        assert_eq!(lines[PAGE_ROWS + 2..][..2], ["", "PartitionKey  RowKey  Second"]);
+        assert_eq!(lines[PAGE_ROWS + 5], "p             0500    \\u{1b}");
+        // Without room for columns, a property a line, and an empty line between entities.
+        let narrow = Screen { columns: Some(20), ..Screen::PLAIN };
+        let text = print_on(narrow, &entities[..2], None, Format::Table);
+        let first = "Partition…  p\nRowKey      0000\nFirst       \\u{1b}\n\n";
+        assert!(text.starts_with(first) && text.ends_with("\n\n2 entities\n"), "{text}");
+    }
+
+    #[test]
+    fn averages_have_three_digits_and_rates_none() {
+        let shown = [0.0, 12.639, 1.0, 9.876, 123_456.7, 0.012_345, -45.67, 99.96, 1e-300];
+        let shown = shown.map(average);
+        let expected =
+            ["0.00", "12.6", "1.00", "9.88", "123457", "0.0123", "-45.7", "100.0", "1.00e-300"];
+        assert_eq!(shown, expected);
+        assert_eq!((average(f64::NAN), average(f64::INFINITY)), ("NaN".into(), "inf".into()));
+        assert_eq!([0.4, 0.5, 1_234.5].map(whole), ["0", "1", "1,235"]);
     }
 
     #[test]

@@ -10,8 +10,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::layout::{cut, padded, width, write_wrapped};
 use super::open::{open_to_read, pause};
-use super::output::{Format, Output, counted, print, with_thousands, without_control, write_cells};
+use super::output::{
+    Format, Output, TableArgs, counted, print, whole, with_thousands, without_control, write_cells,
+};
 use super::writer::Loads;
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::report::put_range;
@@ -21,7 +24,9 @@ use crate::json::{self, Object};
 const ENTITIES_MAX: u64 = 1_000_000;
 /// Length of the longest bar, in characters.
 const BAR_CHARS: usize = 40;
-/// Maximum length of a key that is printed next to a bar, in characters.
+/// Length of the longest bar on a narrow screen.
+const BAR_CHARS_MIN: usize = 5;
+/// Maximum width of a key that is printed next to a bar.
 const KEY_CHARS_MAX: usize = 28;
 
 /// Show how a table's keys are divided.
@@ -37,9 +42,8 @@ pub(super) struct Partitions {
     /// Read every key, not only the first million of each table
     #[arg(long)]
     exact: bool,
-    /// How to print
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
     /// Print again at this interval in seconds, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..))]
@@ -54,8 +58,8 @@ command asks it; otherwise the cells of the load are empty.
 Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
 million of each table in key order unless --exact is given.
 
-The newest tenth: the table is cut into twenty parts with equally many entities, in key order, and each bar
-says which share of the newest tenth of the entities is in that part. New keys that always come last
+The newest tenth: the table is cut into twenty parts with equally many entities, in key order, and
+each bar says which share of the newest tenth of the entities is in that part. New keys that always come last
 (or first) stand out as one bar.
 
 --watch reads the database again for each picture. If another process writes it, the picture shows
@@ -94,12 +98,13 @@ impl Partitions {
         let pictures = self.pictures(&db, &Loads::of(&self.db));
         db.close()?;
         let pictures = pictures?;
-        print(|output| {
-            if again && self.format == Format::Table {
+        let format = self.format.get();
+        self.format.print(|output| {
+            if again && format == Format::Table {
                 // Move the cursor home, and clear the screen below it.
                 write!(output, "\x1b[H\x1b[J")?;
             }
-            write_pictures(output, &pictures, self.format)
+            write_pictures(output, &pictures, format)
         })
     }
 
@@ -172,8 +177,12 @@ fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
     if ranges.is_empty() {
         writeln!(output, "no range yet: nothing was flushed to files")?;
     } else {
-        let right = RANGE_COLUMNS.map(|name| !matches!(name, "from" | "below" | "load")).to_vec();
-        write_cells(output, &RANGE_COLUMNS, picture.range_cells(), right, Format::Table)?;
+        // The columns of the load are last.
+        let count = if picture.is_load_known { RANGE_COLUMNS.len() } else { FILE_COLUMNS };
+        let columns = RANGE_COLUMNS.get(..count).unwrap_or(&RANGE_COLUMNS);
+        let is_number = |name: &&str| !matches!(*name, "from" | "below" | "load");
+        let right = columns.iter().map(is_number).collect();
+        write_cells(output, columns, picture.range_cells(), right, Format::Table)?;
     }
     write_bars(output, picture)
 }
@@ -189,9 +198,9 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     let ops = |range: &PartitionRange| range.reads + range.writes;
-    if ranges.iter().any(|range| ops(range) >= 0.1) {
+    if ranges.iter().any(|range| ops(range) >= 0.5) {
         writeln!(output, "\noperations a second in each range")?;
-        let rows = ranges.iter().map(|r| row(r, ops(r), format!("{:.1}", ops(r))));
+        let rows = ranges.iter().map(|r| row(r, ops(r), whole(ops(r))));
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     if data.partitions == 0 {
@@ -200,13 +209,14 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
     let shown = data.largest.len() as u64;
     writeln!(output, "\nlargest partitions, {shown} of {}", with_thousands(data.partitions))?;
     bars(output, &data.largest.iter().map(|p| size_row(p, data)).collect::<Vec<_>>())?;
-    writeln!(
-        output,
-        "\nin the middle {}; {} with one; keys and time go the same way in {:.0} % of the cases",
+    let middle = format!(
+        "in the middle {}; {} with one; keys and time go the same way in {:.0} % of the cases",
         counted(data.median_entities, "entity", "entities"),
         counted(data.single_partitions, "partition", "partitions"),
         100.0 * data.ascending,
-    )?;
+    );
+    writeln!(output)?;
+    write_wrapped(output, output.screen().at_most(usize::MAX), "", &middle)?;
     writeln!(output, "\nwhere the newest tenth is, by twentieths of the table in key order")?;
     let slices = data.newest.iter().enumerate();
     let rows = slices
@@ -222,21 +232,26 @@ fn size_row(partition: &PartitionSize, data: &DataShape) -> (String, f64, String
 }
 
 /// Draws one bar per row. A row consists of a name, the length of its bar, and a text to print
-/// after the bar. The longest bar has [`BAR_CHARS`] characters.
+/// after the bar. The longest bar has [`BAR_CHARS`] characters, or what the screen leaves for it.
 pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::Result<()> {
     let longest = rows.iter().map(|row| row.1).fold(0.0, f64::max);
-    let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+    let widest =
+        |of: fn(&(String, f64, String)) -> &str| rows.iter().map(move |row| width(of(row)));
+    let names = widest(|row| &row.0).max().unwrap_or(0);
+    let texts = widest(|row| &row.2).max().unwrap_or(0);
+    let used = names + texts + 3 * 2;
+    let chars = output.screen().at_most(used + BAR_CHARS).saturating_sub(used).max(BAR_CHARS_MIN);
     rows.iter().try_for_each(|(name, length, text)| {
-        let bar = bar(length / longest.max(f64::MIN_POSITIVE));
-        let line = format!("  {}  {bar:BAR_CHARS$}  {text}", padded(name, width));
+        let bar = bar(length / longest.max(f64::MIN_POSITIVE), chars);
+        let line = format!("  {}  {bar:chars$}  {text}", padded(name, names));
         writeln!(output, "{}", line.trim_end())
     })
 }
 
 /// Draws a bar with a resolution of an eighth of a character, to distinguish small values from 0.
-fn bar(share: f64) -> String {
+fn bar(share: f64, chars: usize) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let eighths = (share.clamp(0.0, 1.0) * 8.0 * BAR_CHARS as f64).round() as usize;
+    let eighths = (share.clamp(0.0, 1.0) * 8.0 * chars as f64).round() as usize;
     let mut bar = "█".repeat(eighths / 8);
     if let Some(rest) = (eighths % 8).checked_sub(1) {
         bar.extend(EIGHTHS.get(rest));
@@ -244,10 +259,6 @@ fn bar(share: f64) -> String {
         bar.push('▏');
     }
     bar
-}
-
-fn padded(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
 }
 
 const RANGE_COLUMNS: [&str; 11] = [
@@ -273,7 +284,10 @@ impl Picture {
     }
 }
 
-fn file_cells(range: &PartitionRange) -> [String; 8] {
+/// The number of columns that are known without the load.
+const FILE_COLUMNS: usize = 8;
+
+fn file_cells(range: &PartitionRange) -> [String; FILE_COLUMNS] {
     [
         bound_text(range.low.as_ref(), "(start)"),
         bound_text(range.high.as_ref(), "(end)"),
@@ -300,11 +314,7 @@ fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
 
 /// Formats a key for a line of text: control characters escaped, truncated if it is long.
 fn key_text(key: &str) -> String {
-    let mut text = without_control(key);
-    if text.chars().count() > KEY_CHARS_MAX {
-        text = text.chars().take(KEY_CHARS_MAX - 1).collect();
-        text.push('…');
-    }
+    let text = cut(&without_control(key), KEY_CHARS_MAX).into_owned();
     if text.is_empty() { "''".to_owned() } else { text }
 }
 
@@ -349,6 +359,7 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_shares() {
+        let bar = |share| bar(share, BAR_CHARS);
         assert_eq!(bar(1.0).chars().count(), BAR_CHARS);
         assert_eq!(bar(0.5).chars().count(), BAR_CHARS / 2);
         assert_eq!((bar(0.0), bar(1e-9)), (String::new(), "▏".to_owned()));

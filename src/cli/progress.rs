@@ -1,8 +1,11 @@
 //! Shows the progress of a long operation on standard error, if that is a terminal.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write;
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use super::failure::eprint_line;
+use super::output::whole;
 
 /// A bar, or a spinner if the total is unknown.
 pub(super) struct Progress(ProgressBar);
@@ -15,8 +18,8 @@ impl Progress {
 
     fn of(things: &str, count: Option<u64>) -> Self {
         let template = match count {
-            Some(_) => "{wide_bar} {human_pos}/{human_len} THINGS  {per_sec}  {eta} left",
-            None => "{spinner} {human_pos} THINGS  {per_sec}  {elapsed}",
+            Some(_) => "{wide_bar} {human_pos}/{human_len} THINGS  {rate}/s  {eta} left",
+            None => "{spinner} {human_pos} THINGS  {rate}/s  {elapsed}",
         };
         let bar = count.map_or_else(ProgressBar::no_length, ProgressBar::new);
         Self(bar).styled(&template.replace("THINGS", things))
@@ -30,7 +33,11 @@ impl Progress {
 
     fn styled(self, template: &str) -> Self {
         if let Ok(style) = ProgressStyle::with_template(template) {
-            self.0.set_style(style);
+            // indicatif's own rate has four decimals.
+            let rate = |state: &ProgressState, out: &mut dyn Write| {
+                out.write_str(&whole(state.per_sec())).unwrap_or_default();
+            };
+            self.0.set_style(style.with_key("rate", rate));
         }
         self
     }

@@ -16,15 +16,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::copy::read_filter;
 use super::failure::{Failure, Outcome, eprint_line};
-use super::open::open_to_read;
-use super::output::{Format, Output, print, with_thousands, write_cells, write_entities};
+use super::open::{FilterArgs, open_to_read};
+use super::output::{
+    Format, Output, TableArgs, average, with_thousands, write_cells, write_entities,
+};
 use super::unmatched::{note, notes};
 use crate::error::Result;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::json::{self, Object};
-use crate::query::{self, Aggregate, Explain, Filter, Token};
+use crate::query::{self, Aggregate, Explain, Filter, Number, Token};
 use crate::table::Table;
 
 /// The maximum number of entities on a page that is printed for people.
@@ -38,15 +39,8 @@ pub(super) struct Query {
     db: PathBuf,
     /// The table
     table: String,
-    /// The filter; all entities by default
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    filter: String,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
     select: Option<Vec<String>>,
@@ -78,9 +72,8 @@ pub(super) struct Query {
     /// With --count or --aggregate: one result per PartitionKey
     #[arg(long)]
     by_partition: bool,
-    /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 const QUERY_HELP: &str = "\
@@ -109,8 +102,8 @@ Examples:
 
 impl Query {
     pub(super) fn run(self) -> Outcome {
-        let filter = read_filter(&self.filter)?;
-        if self.explain && self.format == Format::Csv {
+        let filter = self.filter.read()?;
+        if self.explain && self.format.get() == Format::Csv {
             return Err(Failure::Usage("--explain is text or JSON, not CSV".into()));
         }
         if self.by_partition && !self.count && self.aggregate.is_none() {
@@ -121,7 +114,7 @@ impl Query {
         let query = self.query(&table, filter.clone())?;
         let matched = Cell::new(false);
         let mut more = None;
-        print(|output| {
+        self.format.print(|output| {
             if self.explain {
                 let explain = query.explain()?;
                 let matched = explain.rows_returned() > 0;
@@ -145,7 +138,7 @@ impl Query {
                 }
                 (None, _) => {
                     let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
-                    write_entities(output, entities, self.names(), self.format)
+                    write_entities(output, entities, self.names(), self.format.get())
                 }
             }
         })?;
@@ -181,7 +174,7 @@ impl Query {
     }
 
     fn is_paged(&self) -> bool {
-        let for_people = self.format == Format::Table && io::stdout().is_terminal();
+        let for_people = self.format.get() == Format::Table && io::stdout().is_terminal();
         self.page || for_people && self.top.is_none()
     }
 
@@ -197,7 +190,7 @@ impl Query {
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
         matched.set(!page.entities().is_empty());
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
-        write_entities(output, entities, self.names(), self.format)?;
+        write_entities(output, entities, self.names(), self.format.get())?;
         let shown = with_thousands(page.entities().len() as u64);
         Ok(page.next().map(|Token { partition_key, row_key }| {
             let (pk, rk) = (quoted(partition_key), quoted(row_key));
@@ -211,7 +204,7 @@ impl Query {
         explain: &Explain,
         notes: &[String],
     ) -> io::Result<()> {
-        if matches!(self.format, Format::Json | Format::Ndjson) {
+        if matches!(self.format.get(), Format::Json | Format::Ndjson) {
             return output.object(|object| {
                 put_explain(object, explain);
                 if !notes.is_empty() {
@@ -231,11 +224,11 @@ impl Query {
         matched: &Cell<bool>,
     ) -> Outcome {
         matched.set(result.count() > 0);
-        Ok(match self.format {
+        Ok(match self.format.get() {
             Format::Table => write!(output, "{}", result.for_people()),
             Format::Json | Format::Ndjson => output.object(|object| result.put(object)),
             Format::Csv => {
-                let (columns, row): (Vec<_>, _) = result.cells().into_iter().unzip();
+                let (columns, row): (Vec<_>, _) = result.cells(false).into_iter().unzip();
                 write_cells(output, &columns, vec![row], Vec::new(), Format::Csv)
             }
         }?)
@@ -249,23 +242,26 @@ impl Query {
         matched: &Cell<bool>,
     ) -> Outcome {
         matched.set(!groups.is_empty());
-        if matches!(self.format, Format::Json | Format::Ndjson) {
+        if matches!(self.format.get(), Format::Json | Format::Ndjson) {
             let json = |(key, result): &(String, M)| {
                 json::object(|object| {
                     object.text("PartitionKey", key);
                     result.put(object);
                 })
             };
-            return Ok(output.items(&groups.iter().map(json).collect::<Vec<_>>(), self.format)?);
+            return Ok(
+                output.items(&groups.iter().map(json).collect::<Vec<_>>(), self.format.get())?
+            );
         }
-        let names = M::default().cells().into_iter().map(|(name, _)| name);
+        let names = M::default().cells(false).into_iter().map(|(name, _)| name);
         let columns: Vec<_> = std::iter::once("PartitionKey").chain(names).collect();
+        let for_people = self.format.get() == Format::Table;
         let rows = groups.iter().map(|(key, result)| {
-            let cells = result.cells().into_iter().map(|(_, text)| text);
+            let cells = result.cells(for_people).into_iter().map(|(_, text)| text);
             std::iter::once(key.clone()).chain(cells).collect()
         });
         let right = (0..columns.len()).map(|i| i > 0).collect();
-        Ok(write_cells(output, &columns, rows.collect(), right, self.format)?)
+        Ok(write_cells(output, &columns, rows.collect(), right, self.format.get())?)
     }
 }
 
@@ -273,8 +269,9 @@ impl Query {
 trait Measure: Default {
     /// Returns the number of entities.
     fn count(&self) -> u64;
-    /// Returns the numbers of the aggregate, each with its name.
-    fn cells(&self) -> Vec<(&'static str, String)>;
+    /// Returns the numbers of the aggregate, each with its name. For people an average has few
+    /// digits.
+    fn cells(&self, for_people: bool) -> Vec<(&'static str, String)>;
     /// Writes the members of a JSON object.
     fn put(&self, object: &mut Object<'_>);
     /// Returns the result as lines of text.
@@ -286,7 +283,7 @@ impl Measure for u64 {
         *self
     }
 
-    fn cells(&self) -> Vec<(&'static str, String)> {
+    fn cells(&self, _for_people: bool) -> Vec<(&'static str, String)> {
         vec![("count", self.to_string())]
     }
 
@@ -304,11 +301,15 @@ impl Measure for Aggregate {
         self.rows()
     }
 
-    fn cells(&self) -> Vec<(&'static str, String)> {
+    fn cells(&self, for_people: bool) -> Vec<(&'static str, String)> {
+        let text = |name, number| match number {
+            Number::Double(value) if for_people && name == "avg" => average(value),
+            number => number_text(number),
+        };
         let counts = counts(self).into_iter().map(|(name, count)| (name, count.to_string()));
         let numbers = numbers(self)
             .into_iter()
-            .map(|(name, number)| (name, number.map(number_text).unwrap_or_default()));
+            .map(|(name, number)| (name, number.map(|n| text(name, n)).unwrap_or_default()));
         counts.chain(numbers).collect()
     }
 
@@ -317,7 +318,7 @@ impl Measure for Aggregate {
     }
 
     fn for_people(&self) -> String {
-        let lines = self.cells().into_iter().map(|(name, text)| format!("{name:<9} {text}"));
+        let lines = self.cells(true).into_iter().map(|(name, text)| format!("{name:<9} {text}"));
         lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
+use super::layout::write_wrapped;
 use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands, write_counters};
 use crate::db;
@@ -62,13 +63,18 @@ impl Stats {
     }
 
     fn write_table(&self, output: &mut Output, stats: &db::Stats) -> std::io::Result<()> {
+        let screen = output.screen();
         let width = stats.fields().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         stats.fields().iter().try_for_each(|(name, value)| {
             let unit = db::Stats::unit(name).unwrap_or_default();
             let value = with_thousands(*value);
             match db::Stats::meaning(name).filter(|_| self.explain) {
-                Some(meaning) => {
+                Some(meaning) if screen.columns.is_none() => {
                     writeln!(output, "{name:width$}  {value:>15}  {unit:12}  {meaning}")
+                }
+                Some(meaning) => {
+                    writeln!(output, "{name:width$}  {value:>15}  {unit}")?;
+                    write_wrapped(output, screen.at_most(usize::MAX), "    ", meaning)
                 }
                 None => writeln!(output, "{name:width$}  {value:>15}  {unit}"),
             }

@@ -11,7 +11,7 @@ use clap::Args;
 use super::failure::Outcome;
 use super::open::open_to_read;
 use super::open::read_bytes;
-use super::output::{Format, FormatArgs, Output, print, with_thousands, write_cells};
+use super::output::{Format, Output, TableArgs, with_thousands, write_cells};
 use crate::format::edit::Wear;
 use crate::json::{self, Object};
 
@@ -25,7 +25,7 @@ pub(super) struct WearCommand {
     #[arg(long, value_name = "BYTES", default_value = "16k", value_parser = read_page_size)]
     page_size: u64,
     #[command(flatten)]
-    format: FormatArgs,
+    format: TableArgs,
 }
 
 const HELP: &str = "\
@@ -46,7 +46,7 @@ impl WearCommand {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let wear = db.wear();
-        print(|output| match self.format.get() {
+        self.format.print(|output| match self.format.get() {
             Format::Table => Ok(self.write_table(output, &wear)?),
             format => output.records(&[json::object(|object| self.put(object, &wear))], format),
         })?;

@@ -168,7 +168,7 @@ fn copy(db: &Db, request: CopyRequest, progress: OnProgress<'_>) -> Result<Respo
 
 /// If the metadata of the files indicates at most this many entities, they are counted; otherwise
 /// the estimate is returned.
-pub(crate) const COUNTED_MAX: u64 = 1_000_000;
+const COUNTED_MAX: u64 = 1_000_000;
 
 /// Returns the number of entities in a range, counted or estimated, and about how many bytes of
 /// table files they occupy.

@@ -34,9 +34,9 @@ pub(super) struct Bench {
     /// A directory that is missing or empty, or was created by an earlier `bench`
     dir: PathBuf,
     /// The benchmarks to run, in this order, separated by commas [default:
-    /// fillseq,fillbatch,fillsync,
-    /// fillrandom,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,filterscan,
-    /// compact,readrandom,readseq,filterscan,readwhilewriting]
+    /// fillseq,fillbatch,fillsync, fillrandom,overwrite,readrandom,
+    /// readmissing,readseq,readreverse, seekrandom,filterscan,compact,
+    /// readrandom,readseq,filterscan, readwhilewriting]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
     benchmarks: Vec<Kind>,
     #[command(flatten)]

@@ -58,6 +58,7 @@ impl Place {
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
         command.args(arguments.split_whitespace()).current_dir(self.0.path());
+        command.env_remove("COLUMNS");
         command
     }
 
@@ -392,11 +393,64 @@ fn tables_are_described_and_compacted() {
     let json = place.ok("describe db parts --format json");
     assert!(json.starts_with(r#"{"entities":3,"exact":true,"properties":[{"#), "{json}");
     assert!(place.ok("compact db").contains(" merged into 2 files of "));
-    place.ok("compact db parts --partition nuts");
+    let compacted = place.ok("compact db parts --partition nuts");
+    assert!(compacted.starts_with("merged the files of parts; all tables together: 2 files of "));
     place.fails("compact db --partition nuts", 2, &["a range of keys is one of a table"]);
     place.fails("compact db nothing", 1, &["TableNotFound"]);
     assert!(place.ok("scan db parts").ends_with("3 entities\n"));
     place.ok("delete-table db parts --yes");
+}
+
+/// Without a terminal, the width is that of `COLUMNS`, or unlimited.
+#[test]
+fn tables_fit_the_terminal() {
+    let place = parts();
+    let run = |columns: &str, arguments: &str| {
+        let mut command = place.command(arguments);
+        Run::of(command.env("COLUMNS", columns).output().unwrap()).ok()
+    };
+    let whole = place.ok("scan db parts");
+    assert_eq!(
+        (run("56", "scan db parts"), run("", "scan db parts")),
+        (whole.clone(), whole.clone())
+    );
+    let cut = run("50", "scan db parts");
+    assert!(cut.lines().all(|line| line.chars().count() <= 50), "{cut}");
+    assert!(cut.contains("\nnuts          m4      2024-05-01T10…"), "{cut}");
+    let records = run("30", "scan db parts");
+    let first =
+        "PartitionKey  bolts\nRowKey        m4x20\nPrice         0.12\n\nPartitionKey  nuts\n";
+    assert!(records.starts_with(first) && records.ends_with("\n\n2 entities\n"), "{records}");
+    assert_eq!(run("30", "scan db parts --wide"), whole);
+    assert_eq!(run("30", "scan db parts --format csv"), place.ok("scan db parts --format csv"));
+    assert_eq!(run("30", "export db parts --format table"), whole);
+    place.ok("backup db kept");
+    for arguments in [
+        "query db parts",
+        "query db parts --aggregate Stock --by-partition",
+        "tables db",
+        "describe db parts",
+        "partitions db",
+        "stats db --explain",
+        "wear db",
+        "backups list kept",
+        "advise db",
+    ] {
+        let text = run("72", arguments);
+        let long = text.lines().find(|line| line.chars().count() > 72);
+        assert_eq!(long, None, "{arguments}");
+    }
+}
+
+/// A table that cannot be counted is listed, and reported.
+#[test]
+fn tables_report_what_cannot_be_counted() {
+    let place = parts();
+    assert_eq!(place.ok("tables db --exact"), place.ok("tables db"));
+    place.ok("gate set db parts --mode offline");
+    let run = place.run("tables db");
+    assert!(run.out.contains(" about 0 "), "{run:?}");
+    run.fails(1, &["error: count the entities of parts: ", "(ServerBusy)"]);
 }
 
 #[test]
