@@ -595,7 +595,9 @@ impl Response {
         let mut response = self.counters([("loaded", loaded)]);
         put_objects(response.member("rejected"), rejected, |object, Rejected { line, error }| {
             object.raw("line", line);
-            json::put_object(object.name("error"), |object| put_error(object, error));
+            // Whoever prints the row has no other way to name its entity.
+            let error = error.with_message(error.to_string());
+            json::put_object(object.name("error"), |object| put_error(object, &error));
         });
         response
     }

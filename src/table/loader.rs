@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::key::partition_of;
+use crate::format::key::{decode_part, decode_user_key, partition_of};
 use crate::lsm::{Action, CommitTicket, Condition, Op, PackedRow};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::options::Durability;
@@ -316,8 +316,8 @@ impl Loader {
                     let Some(index) = index.filter(|_| is_refusal(&error)) else {
                         return Err(error);
                     };
-                    batch.ops.remove(index);
-                    self.reject(lines.remove(index), error);
+                    let op = batch.ops.remove(index);
+                    self.reject(lines.remove(index), self.about(error, &op.key));
                 }
             }
         }
@@ -357,6 +357,16 @@ impl Loader {
         while let Some(Reverse(line)) = self.held.peek().copied().filter(|held| held.0 < open) {
             self.held.pop();
             acknowledged(line);
+        }
+    }
+
+    /// Adds the entity with this encoded key to an error.
+    fn about(&self, error: Error, key: &[u8]) -> Error {
+        let keys =
+            decode_user_key(key).and_then(|(_, pk, rk)| Ok((decode_part(pk)?, decode_part(rk)?)));
+        match keys {
+            Ok((pk, rk)) => self.table.about(error, (&pk, &rk)),
+            Err(_) => error,
         }
     }
 
