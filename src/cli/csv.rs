@@ -16,6 +16,9 @@ use crate::json::window::Window;
 /// The maximum length of a row in bytes, which is enough for an entity of 1 MiB with any quoting.
 pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
 
+/// The separators of fields that are detected, the likeliest first.
+const DELIMITERS: [u8; 4] = *b",;\t|";
+
 /// Reads rows.
 pub(super) struct CsvReader<R> {
     window: Window<R>,
@@ -57,6 +60,24 @@ enum Scan {
     Cut {
         quoted: bool,
     },
+}
+
+/// Detects the separator of fields: the one that is most frequent in the first line of `head`,
+/// outside of quotes.
+pub(super) fn delimiter_of(head: &[u8]) -> u8 {
+    let mut counts = [0; DELIMITERS.len()];
+    let mut quoted = false;
+    for byte in head.iter().skip_while(|byte| matches!(byte, b'\r' | b'\n')) {
+        quoted ^= *byte == b'"';
+        if *byte == b'\n' && !quoted {
+            break;
+        }
+        let known = DELIMITERS.iter().position(|delimiter| delimiter == byte && !quoted);
+        known.and_then(|at| counts.get_mut(at)).into_iter().for_each(|count| *count += 1);
+    }
+    // The last of the greatest is chosen.
+    let ranked = DELIMITERS.into_iter().zip(counts).rev();
+    ranked.max_by_key(|(_, count)| *count).map_or(b',', |(delimiter, _)| delimiter)
 }
 
 impl<R: Read> CsvReader<R> {
@@ -281,6 +302,21 @@ mod tests {
         check("a\n\n\r\nb\n", &["1: a", "4: b"]);
         check("a b, c \n", &["1: a b| c "]);
         check("5\" pipe,x\n", &["1: 5\" pipe|x"]);
+    }
+
+    #[test]
+    fn the_delimiter_is_the_most_frequent_of_the_header() {
+        for (head, expected) in [
+            ("", b','),
+            ("a", b','),
+            ("a,b", b','),
+            ("\na;b,c;d\n1,2,3,4,5\n", b';'),
+            ("\ta\tb", b'\t'),
+            ("a|b\n", b'|'),
+            ("\"x,y\n,z\";b", b';'),
+        ] {
+            assert_eq!(delimiter_of(head.as_bytes()), expected, "{head:?}");
+        }
     }
 
     #[test]

@@ -79,6 +79,15 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     if head.starts_with(&BYTE_ORDER_MARK) {
         head.drain(..BYTE_ORDER_MARK.len());
     }
+    // UTF-16 has a mark or, in text of any Latin script, a zero in every second byte.
+    let zeros = head.iter().take(4).map(|byte| *byte == 0);
+    let is_wide =
+        zeros.clone().eq([false, true, false, true]) || zeros.eq([true, false, true, false]);
+    if is_wide || matches!(*head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        return Err(Failure::Other(format!(
+            "cannot read {path}: it is UTF-16 and must be UTF-8\n  try: iconv -f UTF-16 -t UTF-8 {path} >NEW"
+        )));
+    }
     let reader = Box::new(Cursor::new(head.clone()).chain(reader));
     Ok(Input { reader, head, repeatable: is_file && !packed })
 }
@@ -202,6 +211,14 @@ mod tests {
         assert_eq!(read("empty", b""), (String::new(), true));
         assert_eq!(read("one", b"\x1f"), ("\x1f".into(), true));
         assert_eq!(read("marked", b"\xef\xbb\xbfa,b\n"), ("a,b\n".into(), true));
+        for bytes in [b"\xff\xfea\0", b"\xfe\xff\0a", b"a\0b\0", b"\0a\0b"] {
+            let path = dir.path().join("wide");
+            std::fs::write(&path, bytes).unwrap();
+            match open_input(path.to_str().unwrap()) {
+                Err(Failure::Other(text)) => assert!(text.contains("wide: it is UTF-16"), "{text}"),
+                _ => panic!("{bytes:?}"),
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod help;
 mod histogram;
 mod import;
 mod inspect;
+mod interrupt;
 mod layout;
 mod local_path;
 mod maintain;

@@ -10,6 +10,7 @@
 //! `control::answer` executes requests; `rest::protocol` parses the requests of the REST service.
 
 pub(crate) mod double;
+pub(crate) mod elements;
 pub(crate) mod exec;
 pub(crate) mod explain;
 #[cfg(feature = "serde")]

@@ -115,9 +115,7 @@ impl<'a> Members<'a> {
                 members.push(name, Scalar::read(value)?);
             }
         }
-        if has_repeats(&members.values) || has_repeats(&members.types) {
-            return Err(Error::refused(Code::DuplicatePropertiesSpecified));
-        }
+        members.check_repeats()?;
         Ok(members)
     }
 
@@ -188,6 +186,45 @@ impl<'a> Members<'a> {
                 Some(typed.map(|value| (&**name, value)))
             }
         })
+    }
+
+    /// Renames members with their annotations, then drops members, and annotates others. A member
+    /// that gets the type String or Boolean may be a number.
+    pub(crate) fn adapt(
+        &mut self,
+        renames: &'a [(String, String)],
+        dropped: &[String],
+        types: &'a [(String, EdmType)],
+    ) -> Result<()> {
+        for name in self.values.iter_mut().chain(self.types.iter_mut()).map(|member| &mut member.0)
+        {
+            if let Some((_, new)) = renames.iter().find(|(old, _)| *old == **name) {
+                *name = Cow::Borrowed(new);
+            }
+        }
+        self.values.retain(|(name, _)| !dropped.iter().any(|dropped| *dropped == **name));
+        self.types.retain(|(name, _)| !types.iter().any(|(typed, _)| *typed == **name));
+        for (name, edm) in types {
+            self.types.push((name.into(), Scalar::String(edm.name().into())));
+            let value = self.values.iter_mut().find(|(member, _)| member == name);
+            let Some((_, value)) = value else { continue };
+            *value = match (edm, &*value) {
+                (EdmType::String, Scalar::Number(text)) => Scalar::String((*text).into()),
+                (EdmType::String, Scalar::Boolean(true)) => Scalar::String("true".into()),
+                (EdmType::String, Scalar::Boolean(false)) => Scalar::String("false".into()),
+                (EdmType::Boolean, Scalar::Number("0")) => Scalar::Boolean(false),
+                (EdmType::Boolean, Scalar::Number("1")) => Scalar::Boolean(true),
+                _ => continue,
+            };
+        }
+        self.check_repeats()
+    }
+
+    fn check_repeats(&self) -> Result<()> {
+        if has_repeats(&self.values) || has_repeats(&self.types) {
+            return Err(Error::refused(Code::DuplicatePropertiesSpecified));
+        }
+        Ok(())
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Scalar<'a>> {

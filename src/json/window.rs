@@ -14,7 +14,7 @@ const KEPT_BYTES: usize = 1 << 20;
 /// The part of a stream that has been read and not yet consumed.
 pub(crate) struct Window<R> {
     source: R,
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
     start: usize,
     filled: usize,
     ended: bool,

@@ -1,10 +1,10 @@
 //! Converts the rows of a CSV file to entities. Keys are built by templates, and each property has
-//! the type of its column.
+//! the type of its column, or of the column `NAME@type`, which Azure Storage Explorer writes.
 //!
 //! Invariants
 //! * properties are sorted by name, as the row of an entity requires;
 //! * a field gives no property if it is a null text (a text that means no value), or if it is empty
-//!   and its column is not a String column.
+//!   and not a String. An empty field with the type String in `NAME@type` is an empty text.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use clap::Args;
@@ -27,13 +27,17 @@ pub(super) struct Choices {
     /// RowKey of a row, with columns in braces
     #[arg(long, value_name = "TEMPLATE")]
     pub(super) row_key: Option<String>,
-    /// A text that means no value; may be repeated [default: the empty field]
+    /// Treat a column or JSON member as if it were named NEW; all other options name it so
+    #[arg(long = "rename", value_name = "OLD=NEW", value_parser = parse_rename)]
+    pub(super) renames: Vec<(String, String)>,
+    /// A text in CSV that means no value; may be repeated [default: the empty field]
     #[arg(long = "null", value_name = "TEXT")]
     pub(super) nulls: Vec<String>,
-    /// The type of a column instead of the inferred one; may be repeated
-    #[arg(long = "type", value_name = "COLUMN=Edm.TYPE", value_parser = parse_type)]
+    /// The type of a column or JSON member; may be repeated. TYPE is an EDM type such as Edm.Int64,
+    /// or int, long, double, bool, datetime, guid, binary, string
+    #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = parse_type)]
     pub(super) types: Vec<(String, EdmType)>,
-    /// A column to ignore; may be repeated
+    /// A column or JSON member to ignore; may be repeated
     #[arg(long, value_name = "COLUMN")]
     pub(super) skip: Vec<String>,
 }
@@ -55,6 +59,8 @@ struct Column {
     edm: EdmType,
     /// `None` if the user gave the type.
     candidates: Option<Candidates>,
+    /// The column with the types of the values, unless the user gave the type.
+    types: Option<usize>,
 }
 
 /// Converts rows to entities, reusing its buffers.
@@ -63,13 +69,22 @@ pub(super) struct Converter<'c> {
     encoder: EntityEncoder,
     partition_key: Vec<u8>,
     row_key: Vec<u8>,
+    /// The type of each property of the row; `None` if the row lacks it.
+    types: Vec<Option<EdmType>>,
     binaries: Vec<Vec<u8>>,
 }
+
+/// Advice for text that is not UTF-8, which is most likely Latin-1.
+pub(super) const NOT_UTF8: &str = "not UTF-8 (try: iconv -f LATIN1 -t UTF-8)";
+const TYPE_SUFFIX: &str = "@type";
+/// Short names of types, beside the names without `Edm.`.
+const SHORT_NAMES: [(&str, EdmType); 3] =
+    [("int", EdmType::Int32), ("long", EdmType::Int64), ("bool", EdmType::Boolean)];
 
 impl Columns {
     /// Parses the header, and applies the user's options.
     pub(super) fn new(header: &Row<'_>, choices: &Choices) -> Outcome<Columns> {
-        let names = header_names(header)?;
+        let names = header_names(header, &choices.renames)?;
         let find = |name: &str| names.iter().position(|column| column == name);
         let known = |name: &String, option: &str| match find(name) {
             Some(_) => Ok(()),
@@ -89,11 +104,14 @@ impl Columns {
         let row_key = template(&choices.row_key, "row-key", "RowKey")?;
         let mut properties = Vec::new();
         for (index, name) in names.iter().enumerate() {
-            if SYSTEM_PROPERTIES.contains(&name.as_str()) || choices.skip.contains(name) {
+            let typed = name.strip_suffix(TYPE_SUFFIX).filter(|name| find(name).is_some());
+            let is_system = SYSTEM_PROPERTIES.contains(&name.as_str());
+            if typed.is_some() || is_system || choices.skip.contains(name) {
                 continue;
             }
             let given = choices.types.iter().rev().find(|(column, _)| column == name);
-            properties.push(Column::new(index, name, given.map(|(_, edm)| *edm))?);
+            let types = find(&format!("{name}{TYPE_SUFFIX}"));
+            properties.push(Column::new(index, name, given.map(|(_, edm)| *edm), types)?);
         }
         if properties.len() > PROPERTIES_MAX {
             let count = properties.len();
@@ -116,7 +134,8 @@ impl Columns {
         for column in &mut self.properties {
             let Some(candidates) = &mut column.candidates else { continue };
             let field = row.field(column.index);
-            if !field.is_empty() && !self.nulls.iter().any(|null| null == field) {
+            let is_typed = column.types.is_some_and(|types| !row.field(types).is_empty());
+            if !is_typed && !field.is_empty() && !self.nulls.iter().any(|null| null == field) {
                 candidates.see(field);
             }
         }
@@ -131,45 +150,78 @@ impl Columns {
         }
     }
 
+    /// Returns the type of the column's value in `row`, or `None` if the row has no value.
     #[inline]
-    fn is_null(&self, field: &[u8], edm: EdmType) -> bool {
-        self.nulls.iter().any(|null| null == field) || (field.is_empty() && edm != EdmType::String)
+    fn type_in(&self, row: &Row<'_>, column: &Column) -> Result<Option<EdmType>> {
+        let field = row.field(column.index);
+        let given = column.given_in(row)?;
+        let edm = given.unwrap_or(column.edm);
+        let is_null = match (field.is_empty(), given) {
+            (true, Some(edm)) => edm != EdmType::String,
+            (true, None) if edm != EdmType::String => true,
+            _ => self.nulls.iter().any(|null| null == field),
+        };
+        Ok((!is_null).then_some(edm))
     }
 }
 
 impl Column {
-    fn new(index: usize, name: &str, given: Option<EdmType>) -> Outcome<Column> {
+    fn new(
+        index: usize,
+        name: &str,
+        given: Option<EdmType>,
+        types: Option<usize>,
+    ) -> Outcome<Column> {
         check_property_name(name).map_err(|error| {
             let text = format!(
-                "column '{name}' cannot be a property: {}\n  try: rename it in the header, or leave \
-                 it out with --skip '{name}'",
+                "column '{name}' cannot be a property: {}\n  try: --rename '{name}=NEW', or leave it \
+                 out with --skip '{name}'",
                 error.message()
             );
             Failure::Other(text)
         })?;
         let candidates = if given.is_none() { Some(Candidates::all()) } else { None };
         let edm = given.unwrap_or(EdmType::String);
-        Ok(Column { index, name: name.to_owned(), edm, candidates })
+        let types = types.filter(|_| given.is_none());
+        Ok(Column { index, name: name.to_owned(), edm, candidates, types })
+    }
+
+    /// Returns the type that `row` has in the column of types, if any.
+    #[inline]
+    fn given_in(&self, row: &Row<'_>) -> Result<Option<EdmType>> {
+        let Some(text) = self.types.map(|types| row.field(types)).filter(|text| !text.is_empty())
+        else {
+            return Ok(None);
+        };
+        let edm = std::str::from_utf8(text).ok().and_then(edm_of);
+        edm.map(Some).ok_or_else(|| {
+            let (name, shown) = (&self.name, shown(text));
+            let problem = format!("column '{name}{TYPE_SUFFIX}': '{shown}' is not a type");
+            Error::refused_with(Code::InvalidInput, problem)
+        })
     }
 
     /// Converts `field` to a value of this column.
     #[inline]
-    fn value<'f>(&self, field: &'f [u8]) -> Result<ValueRef<'f>> {
-        infer::value(field, self.edm).ok_or_else(|| self.refusal(field))
+    fn value<'f>(&self, field: &'f [u8], edm: EdmType) -> Result<ValueRef<'f>> {
+        let digit = match (field, edm) {
+            (b"0" | b"1", EdmType::Boolean) => Some(ValueRef::Boolean(field == b"1")),
+            _ => None,
+        };
+        digit.or_else(|| infer::value(field, edm)).ok_or_else(|| self.refusal(field, edm))
     }
 
     #[cold]
-    fn refusal(&self, field: &[u8]) -> Error {
+    fn refusal(&self, field: &[u8], edm: EdmType) -> Error {
         let text = String::from_utf8_lossy(field);
-        if self.edm == EdmType::DateTime
+        if edm == EdmType::DateTime
             && let Err(DateTimeProblem::OutOfRange(time)) = DateTime::parse(&text)
         {
             return out_of_range(&self.name, &time);
         }
-        let shown: String = text.chars().take(60).collect();
-        let (name, edm) = (&self.name, self.edm);
+        let (name, shown) = (&self.name, shown(field));
         let problem = match edm {
-            EdmType::String => format!("column '{name}': '{shown}' is not UTF-8"),
+            EdmType::String => format!("column '{name}': '{shown}' is {NOT_UTF8}"),
             _ => format!("column '{name}': '{shown}' is not of type {edm}"),
         };
         Error::refused_with(Code::InvalidInput, problem)
@@ -183,6 +235,7 @@ impl<'c> Converter<'c> {
             encoder: EntityEncoder::default(),
             partition_key: Vec::new(),
             row_key: Vec::new(),
+            types: Vec::new(),
             binaries: Vec::new(),
         }
     }
@@ -205,19 +258,20 @@ impl<'c> Converter<'c> {
         columns.partition_key.expand(&mut self.partition_key, |i| row.field(i));
         self.row_key.clear();
         columns.row_key.expand(&mut self.row_key, |i| row.field(i));
+        self.types.clear();
+        for column in &columns.properties {
+            self.types.push(columns.type_in(row, column)?);
+        }
         self.decode_binaries(row)?;
         let mut properties = Vec::with_capacity(columns.properties.len());
         let mut binaries = self.binaries.iter();
-        for column in &columns.properties {
-            let field = row.field(column.index);
-            if columns.is_null(field, column.edm) {
-                continue;
-            }
-            let value = match column.edm {
-                EdmType::Binary => {
+        for (column, edm) in columns.properties.iter().zip(&self.types) {
+            let value = match *edm {
+                None => continue,
+                Some(EdmType::Binary) => {
                     ValueRef::Binary(binaries.next().map(Vec::as_slice).unwrap_or_default())
                 }
-                _ => column.value(field)?,
+                Some(edm) => column.value(row.field(column.index), edm)?,
             };
             properties.push((column.name.as_str(), value));
         }
@@ -229,13 +283,11 @@ impl<'c> Converter<'c> {
     /// the row itself.
     fn decode_binaries(&mut self, row: &Row<'_>) -> Result<()> {
         self.binaries.clear();
-        let columns = self.columns;
-        for column in columns.properties.iter().filter(|column| column.edm == EdmType::Binary) {
+        let typed = self.columns.properties.iter().zip(&self.types);
+        for (column, _) in typed.filter(|(_, edm)| **edm == Some(EdmType::Binary)) {
             let field = row.field(column.index);
-            if !columns.is_null(field, EdmType::Binary) {
-                let bytes = BASE64.decode(field).map_err(|_| column.refusal(field))?;
-                self.binaries.push(bytes);
-            }
+            let bytes = BASE64.decode(field);
+            self.binaries.push(bytes.map_err(|_| column.refusal(field, EdmType::Binary))?);
         }
         Ok(())
     }
@@ -243,26 +295,59 @@ impl<'c> Converter<'c> {
 
 fn key_text(key: &[u8]) -> Result<&str> {
     std::str::from_utf8(key)
-        .map_err(|_| Error::refused_with(Code::InvalidInput, "the key is not UTF-8"))
+        .map_err(|_| Error::refused_with(Code::InvalidInput, format!("the key is {NOT_UTF8}")))
 }
 
-/// Parses `COLUMN=Edm.TYPE`; the column may contain an equals sign, the type may not.
+fn shown(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).chars().take(60).collect()
+}
+
+/// Returns the type of this name: `Edm.Int32`, `Int32` or `int`, in any case.
+fn edm_of(name: &str) -> Option<EdmType> {
+    let name = name.strip_prefix("Edm.").unwrap_or(name);
+    let full = EdmType::ALL.map(|edm| (edm.name().trim_start_matches("Edm."), edm));
+    let mut known = full.into_iter().chain(SHORT_NAMES);
+    known.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, edm)| edm)
+}
+
+/// Parses `COLUMN=TYPE`; the column may contain an equals sign, the type may not.
 pub(super) fn parse_type(text: &str) -> Result<(String, EdmType), String> {
+    let (column, edm) = text.rsplit_once('=').ok_or("expected COLUMN=TYPE")?;
     let known = || EdmType::ALL.map(EdmType::name).join(", ");
-    let (column, edm) = text.rsplit_once('=').ok_or("expected COLUMN=Edm.TYPE")?;
-    let edm = EdmType::from_name(edm).ok_or_else(|| format!("'{edm}' is none of {}", known()))?;
+    let edm = edm_of(edm).ok_or_else(|| {
+        format!("'{edm}' is none of {}, nor a short name such as int, long or bool", known())
+    })?;
     Ok((column.to_owned(), edm))
 }
 
-pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
+/// Parses `OLD=NEW`; the old name may contain an equals sign, the new one may not.
+fn parse_rename(text: &str) -> Result<(String, String), String> {
+    let (old, new) = text.rsplit_once('=').ok_or("expected OLD=NEW")?;
+    Ok((old.to_owned(), new.to_owned()))
+}
+
+/// Returns the names of the columns after the renames, each of which must apply to a column.
+pub(super) fn header_names(header: &Row<'_>, renames: &[(String, String)]) -> Outcome<Vec<String>> {
     if let Some(problem) = header.problem {
         return Err(Failure::Other(format!("malformed header: {problem}")));
     }
     let mut names: Vec<String> = Vec::with_capacity(header.len());
     for field in header.fields() {
         let name = String::from_utf8(field.to_vec())
-            .map_err(|_| Failure::Other("malformed header: it is not UTF-8".into()))?;
+            .map_err(|_| Failure::Other(format!("malformed header: it is {NOT_UTF8}")))?;
         names.push(name);
+    }
+    let find = |old: &str| names.iter().position(|name| name == old);
+    let mut renamed = Vec::new();
+    for (old, new) in renames {
+        let problem = || format!("--rename: there is no column '{old}'");
+        let column = find(old).ok_or_else(|| usage(problem(), &names))?;
+        renamed.push((column, new.clone()));
+        let types = find(&format!("{old}{TYPE_SUFFIX}"));
+        renamed.extend(types.map(|types| (types, format!("{new}{TYPE_SUFFIX}"))));
+    }
+    for (column, new) in renamed {
+        names.get_mut(column).into_iter().for_each(|name| *name = new.clone());
     }
     let mut sorted: Vec<_> = names.iter().collect();
     sorted.sort_unstable();

@@ -1,10 +1,11 @@
-//! `rowstone import`: loads CSV or NDJSON into a table, and reports rejected rows by line.
+//! `rowstone import`: loads CSV or JSON into a table, and reports rejected rows by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
 //!    load it. Input that cannot be read again (standard input, gzip) is copied to an unnamed
 //!    temporary file.
-//! 2. NDJSON is read once, because each line contains its types.
+//! 2. JSON is read once, because each object contains its types.
 //! 3. One thread parses, and another passes entities to the loader, which forms the groups.
+//! 4. Ctrl-C and errors of the input end the load after all rows read are committed or rejected.
 //!
 //! Not here: groups and their durability (`table`), JSON (`json`).
 
@@ -25,15 +26,17 @@ use std::sync::mpsc::Receiver;
 use clap::Args;
 
 use self::columns::Choices;
-use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
+use self::pipeline::{Batches, Parsed, next_batch, parse_beside, read_ahead};
 use self::report::{Rejects, Summary};
 use self::rows::{
-    InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_ndjson, unreadable,
+    InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_json, parse_ndjson,
+    unreadable,
 };
-use self::sink::Sink;
-use super::csv::CsvReader;
+use self::sink::{Sink, is_present};
+use super::csv::{CsvReader, delimiter_of};
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Overwrite, Spool};
+use super::interrupt::Interrupt;
 use super::open::Create;
 use super::output::{Format, print};
 use super::progress::Progress;
@@ -43,7 +46,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::table::LoadMode;
 
-/// Load CSV or NDJSON, also compressed by gzip, into a table.
+/// Load CSV, NDJSON or JSON, also compressed by gzip, into a table.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {
@@ -53,21 +56,26 @@ pub(super) struct Import {
     table: String,
     /// The file, or - for standard input; gzip is detected
     input: String,
-    /// The format of the file; detected from its first character by default
+    /// The format of the file; detected from its first bytes by default
     #[arg(long, value_enum)]
     input_format: Option<InputFormat>,
     #[command(flatten)]
     choices: Choices,
-    /// The separator of fields
-    #[arg(long, default_value = ",", value_parser = parse_delimiter)]
-    delimiter: u8,
+    /// The separator of fields [default: the most frequent in the header of , ; tab |]
+    #[arg(long, value_parser = parse_delimiter)]
+    delimiter: Option<u8>,
     /// How to treat existing entities
     #[arg(long, value_enum, default_value_t = LoadMode::Insert)]
     mode: LoadMode,
+    /// Continue an interrupted import of the same input: skip each row that is in the table with
+    /// equal properties
+    #[arg(long)]
+    resume: bool,
     /// The event that a loaded group survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Print after each group the number of the line up to which all rows are durable or rejected
+    /// Print after each group the number of the line (in JSON, of the element) up to which all rows
+    /// are durable or rejected
     #[arg(long)]
     ack: bool,
     /// Report rejected rows, one JSON object per line
@@ -89,10 +97,20 @@ raw text of the columns that the templates name. A column is Boolean, Int32, Int
 (an ISO instant) or Guid if every value in it is, and else String; nothing is sampled. An empty field
 is no value, except that with --null it is an empty text in a column of type String.
 
+A column NAME@type, as Azure Storage Explorer and AzCopy write it, has the types of the values of
+column NAME. An empty field with the type String is an empty text, and with another type no value.
+
 NDJSON: an entity a line, as `export` writes it. With templates the keys come from its members.
 
-A row that cannot be loaded is reported with its line number and the others are loaded; the exit
-status is 3 then.
+JSON: an array, or an object with an array `items` or `value`; other members are ignored. Its size
+is not limited. An integer without a type is an Int32: --type NAME=long admits greater ones.
+
+Text must be UTF-8. A row that cannot be loaded is reported with its line (for JSON, with its element
+and line) and the others are loaded; the exit status is 3 then.
+
+After Ctrl-C the rows up to the printed line are in or rejected, and the exit status is 130. Repeat
+the command with --resume to go on; it also goes on after a crash. Modes other than insert need no
+--resume: they write the rows again.
 
 Examples:
   rowstone import flights Flights flights.csv.gz --null NA --durability os \\
@@ -100,7 +118,9 @@ Examples:
       --row-key '{time_hour}-{flight}-{tailnum}'
   rowstone import flights Airports airports.csv \\
       --partition-key all --row-key '{faa}'
-  rowstone export shop parts | rowstone import copy parts -";
+  rowstone export shop parts | rowstone import copy parts -
+  sqlite3 -json shop.db 'select * from parts' |
+      rowstone import shop parts - --partition-key parts --row-key '{id}'";
 
 impl Import {
     pub(super) fn run(self) -> Outcome {
@@ -112,12 +132,16 @@ impl Import {
                 return Err(Failure::Usage(problem));
             }
         }
+        if self.resume && self.mode != LoadMode::Insert {
+            let problem = "--resume is for --mode insert; the other modes write each row again";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
         // The input is opened first, so that a misspelt file name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
         let mut summary = match format {
             InputFormat::Csv => self.load_csv(input)?,
-            InputFormat::Ndjson => self.load_ndjson(input)?,
+            InputFormat::Ndjson | InputFormat::Json => self.load_json(input, format)?,
         };
         summary.elapsed = clock.monotonic();
         print(|output| match self.format {
@@ -132,60 +156,76 @@ impl Import {
         if choices.nulls.is_empty() {
             choices.nulls.push(String::new());
         }
+        let delimiter = self.delimiter.unwrap_or_else(|| delimiter_of(&input.head));
         let mut spool = if input.repeatable { None } else { Some(Spool::create()?) };
         let (columns, rows) = read_ahead(input.reader, spool.as_mut(), |source| {
-            infer_columns(CsvReader::new(source, self.delimiter), &choices, &self.input)
+            infer_columns(CsvReader::new(source, delimiter), &choices, &self.input)
         })?;
         let again: Box<dyn Read + Send> = match spool {
             Some(spool) => Box::new(spool.rewind().map_err(|error| self.unreadable(&error))?),
             None => files::open_input(&self.input)?.reader,
         };
         let parse = |batches: &mut Batches| {
-            let reader = CsvReader::new(again, self.delimiter);
+            let reader = CsvReader::new(again, delimiter);
             parse_csv(reader, &columns, |line, row| batches.push(line, row))
         };
-        parse_beside(parse, |batches| self.load(batches, Some(rows)))
+        parse_beside(parse, |batches| self.load(batches, Some(rows), "line"))
     }
 
-    fn load_ndjson(&self, input: Input) -> Outcome<Summary> {
-        let csv_only = [
-            ("--type", !self.choices.types.is_empty()),
-            ("--null", !self.choices.nulls.is_empty()),
-            ("--skip", !self.choices.skip.is_empty()),
-        ];
+    fn load_json(&self, input: Input, format: InputFormat) -> Outcome<Summary> {
+        let csv_only =
+            [("--null", !self.choices.nulls.is_empty()), ("--delimiter", self.delimiter.is_some())];
         if let Some((option, _)) = csv_only.into_iter().find(|(_, given)| *given) {
+            let name = if format == InputFormat::Json { "JSON" } else { "NDJSON" };
             return Err(Failure::Usage(format!(
-                "{option} is for CSV, and {} is NDJSON",
+                "{option} is for CSV, and {} is {name}",
                 self.input
             )));
         }
         let Choices { partition_key, row_key, .. } = &self.choices;
-        let mut keys = MemberKeys::new(partition_key.as_deref(), row_key.as_deref())?;
-        let parse = |batches: &mut Batches| {
-            parse_ndjson(input.reader, &mut keys, |line, row| batches.push(line, row))
+        let keys = MemberKeys::new(partition_key.as_deref(), row_key.as_deref())?;
+        let mut keys = keys.with(self.choices.clone());
+        let is_json = format == InputFormat::Json;
+        let parse = |batches: &mut Batches| match is_json {
+            true => parse_json(input.reader, &mut keys, |number, row| batches.push(number, row)),
+            false => parse_ndjson(input.reader, &mut keys, |line, row| batches.push(line, row)),
         };
-        parse_beside(parse, |batches| self.load(batches, None))
+        let unit = if is_json { "element" } else { "line" };
+        parse_beside(parse, |batches| self.load(batches, None, unit))
     }
 
-    /// Loads the parsed rows. The database is opened only here, after the input proved to be
-    /// readable.
+    /// Loads the parsed rows, which are numbered by `unit`. The database is opened only here, after
+    /// the input proved to be readable.
     fn load(
         &self,
         batches: Receiver<io::Result<Vec<Parsed>>>,
         rows: Option<u64>,
+        unit: &'static str,
     ) -> Outcome<Summary> {
-        let mut rejects = Rejects::new(self.rejects.as_deref(), self.overwrite)?;
+        let mut rejects = Rejects::new(self.rejects.as_deref(), self.overwrite, unit)?;
         let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
         db.create_missing_table(&self.table)?;
         let mut sink = Sink::new(&db, &self.table, self.mode, self.ack)?;
         let progress = Progress::new(rows);
+        let interrupt = Interrupt::catch();
         let mut summary = Summary::default();
-        'input: for batch in batches {
-            let batch = batch.map_err(|error| self.unreadable(&error))?;
+        let (mut last, mut ended) = (0, Ok(()));
+        'input: while let Some(batch) = next_batch(&batches, &interrupt) {
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            };
             progress.advance(batch.len() as u64);
             for (line, row) in batch {
                 summary.rows += 1;
+                last = line;
                 match row {
+                    Ok(entity) if self.resume && is_present(&db, &self.table, &entity)? => {
+                        summary.present += 1;
+                    }
                     Ok(entity) => sink.push(line, entity)?,
                     Err(error) => rejects.add(line, &error, &progress)?,
                 }
@@ -205,7 +245,21 @@ impl Import {
         rejects.finish()?;
         db.close()?;
         (summary.imported, summary.rejected) = (loaded, rejects.count());
-        Ok(summary)
+        let counts = || format!("{}, up to {unit} {last}", summary.counts());
+        let go_on = match self.mode {
+            LoadMode::Insert => "repeat the command with --resume, or with --mode upsert",
+            LoadMode::Upsert | LoadMode::UpsertMerge => "repeat the command",
+        };
+        if interrupt.is_raised() {
+            Interrupt::end(&format!("interrupted: {}\n  to go on: {go_on}", counts()));
+        }
+        match ended {
+            Err(error) if last > 0 => {
+                let problem = format!("cannot read {}: {error}\n  {}", self.input, counts());
+                Err(Failure::Other(format!("{problem}\n  to go on: {go_on}")))
+            }
+            ended => ended.map(|()| summary).map_err(|error| self.unreadable(&error)),
+        }
     }
 
     fn unreadable(&self, error: &io::Error) -> Failure {
@@ -237,7 +291,20 @@ mod tests {
     fn options_are_parsed() {
         assert_eq!(parse_type("a=b=Edm.Int64"), Ok(("a=b".into(), EdmType::Int64)));
         assert!(parse_type("a").is_err());
-        assert!(parse_type("a=Int64").unwrap_err().contains("Edm.Int64"));
+        for name in ["Edm.Int64", "Int64", "long", "LONG"] {
+            assert_eq!(
+                parse_type(&format!("a={name}")),
+                Ok(("a".into(), EdmType::Int64)),
+                "{name}"
+            );
+        }
+        for (name, edm) in [("int", EdmType::Int32), ("bool", EdmType::Boolean)] {
+            assert_eq!(parse_type(&format!("a={name}")), Ok(("a".into(), edm)));
+        }
+        for name in ["double", "datetime", "guid", "binary", "string"] {
+            assert!(parse_type(&format!("a={name}")).is_ok(), "{name}");
+        }
+        assert!(parse_type("a=number").unwrap_err().contains("Edm.Int64"));
         assert_eq!(parse_delimiter(";"), Ok(b';'));
         assert_eq!(parse_delimiter("\\t"), Ok(b'\t'));
         assert!(parse_delimiter("\"").is_err() && parse_delimiter(";;").is_err());

@@ -10,18 +10,22 @@
 //! * when one of the two threads ends early, the other ends too.
 
 use std::io::{self, Cursor, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files::Spool;
+use crate::cli::interrupt::Interrupt;
 use crate::error::Result;
 use crate::model::Entity;
 
 const CHUNK_BYTES: usize = 256 << 10;
 const BATCH_ROWS: usize = 512;
 const QUEUED: usize = 4;
+/// The time after which a wait for rows looks for Ctrl-C.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A parsed row: the number of its first line, and its entity or the error.
+/// A parsed row: the number of its first line or of its element, and its entity or the error.
 pub(super) type Parsed = (u64, Result<Entity>);
 
 /// Rows to be sent to the loader.
@@ -67,6 +71,20 @@ pub(super) fn parse_beside<T>(
         }
     };
     beside(work, move || consume(receiver))
+}
+
+/// Waits for rows. Returns `None` at the end of the input, or when Ctrl-C is pressed.
+pub(super) fn next_batch(
+    batches: &Receiver<io::Result<Vec<Parsed>>>,
+    interrupt: &Interrupt,
+) -> Option<io::Result<Vec<Parsed>>> {
+    while !interrupt.is_raised() {
+        match batches.recv_timeout(LOOK_AGAIN) {
+            Err(RecvTimeoutError::Timeout) => {}
+            received => return received.ok(),
+        }
+    }
+    None
 }
 
 impl Batches {

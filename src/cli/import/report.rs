@@ -18,6 +18,8 @@ const SHOWN_MAX: u64 = 10;
 /// The destination of rejected rows.
 pub(super) struct Rejects {
     file: Option<BufWriter<File>>,
+    /// The name of what the numbers of rows count: "line" or "element".
+    unit: &'static str,
     count: u64,
 }
 
@@ -27,13 +29,19 @@ pub(super) struct Summary {
     pub(super) rows: u64,
     pub(super) imported: u64,
     pub(super) rejected: u64,
+    /// The rows that were in the table before, with equal properties.
+    pub(super) present: u64,
     pub(super) elapsed: Duration,
 }
 
 impl Rejects {
-    pub(super) fn new(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
+    pub(super) fn new(
+        path: Option<&Path>,
+        overwrite: Overwrite,
+        unit: &'static str,
+    ) -> Outcome<Self> {
         let file = path.map(|path| overwrite.create(path)).transpose()?;
-        Ok(Self { file, count: 0 })
+        Ok(Self { file, unit, count: 0 })
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -45,14 +53,14 @@ impl Rejects {
         self.count += 1;
         let Some(file) = &mut self.file else {
             match self.count {
-                ..=SHOWN_MAX => progress.print(&plain_line(line, error)),
+                ..=SHOWN_MAX => progress.print(&plain_line(self.unit, line, error)),
                 count if count == SHOWN_MAX + 1 => progress
                     .print("more rows are rejected: --rejects FILE writes all of them to a file"),
                 _ => {}
             }
             return Ok(());
         };
-        Ok(writeln!(file, "{}", report_json(line, error))?)
+        Ok(writeln!(file, "{}", report_json(self.unit, line, error))?)
     }
 
     pub(super) fn finish(&mut self) -> Outcome {
@@ -60,15 +68,15 @@ impl Rejects {
     }
 }
 
-fn plain_line(line: u64, error: &Error) -> String {
-    format!("line {line}: {} ({})", error.chain(), error.code())
+fn plain_line(unit: &str, line: u64, error: &Error) -> String {
+    format!("{unit} {line}: {error} ({})", error.code())
 }
 
-fn report_json(line: u64, error: &Error) -> String {
+fn report_json(unit: &str, line: u64, error: &Error) -> String {
     json::object(|object| {
-        object.raw("line", line);
+        object.raw(unit, line);
         object.text("code", error.code());
-        object.text("message", &error.chain());
+        object.text("message", &error.to_string());
     })
 }
 
@@ -78,20 +86,27 @@ impl Summary {
         if seconds > 0.0 { (self.imported as f64 / seconds) as u64 } else { self.imported }
     }
 
+    /// Returns the counts as a part of a sentence.
+    pub(super) fn counts(&self) -> String {
+        let mut text = counted(self.rows, "row", "rows");
+        text.push_str(" read");
+        let counts = [
+            (self.present, "present before"),
+            (self.imported, "imported"),
+            (self.rejected, "rejected"),
+        ];
+        for (count, what) in
+            counts.into_iter().filter(|(count, what)| *count > 0 || *what == "imported")
+        {
+            text.push_str(&format!(", {} {what}", with_thousands(count)));
+        }
+        text
+    }
+
     /// Returns the summary as a line of text.
     pub(super) fn text(&self) -> String {
-        let number = with_thousands;
-        let rejected = match self.rejected {
-            0 => String::new(),
-            rejected => format!(", {} rejected", number(rejected)),
-        };
-        format!(
-            "{} read, {} imported{rejected} in {:.2} s ({}/s)",
-            counted(self.rows, "row", "rows"),
-            number(self.imported),
-            self.elapsed.as_secs_f64(),
-            number(self.rate())
-        )
+        let (seconds, rate) = (self.elapsed.as_secs_f64(), with_thousands(self.rate()));
+        format!("{} in {seconds:.2} s ({rate}/s)", self.counts())
     }
 
     /// Returns the summary as a JSON object.
@@ -100,6 +115,9 @@ impl Summary {
             object.raw("rows", self.rows);
             object.raw("imported", self.imported);
             object.raw("rejected", self.rejected);
+            if self.present > 0 {
+                object.raw("present", self.present);
+            }
             object.raw("seconds", format_args!("{:.3}", self.elapsed.as_secs_f64()));
             object.raw("rate", self.rate());
         })
@@ -118,6 +136,7 @@ mod tests {
             imported: 336_774,
             rejected: 2,
             elapsed: Duration::from_secs(2),
+            ..Summary::default()
         };
         assert_eq!(
             summary.text(),
@@ -128,15 +147,29 @@ mod tests {
             r#"{"rows":336776,"imported":336774,"rejected":2,"seconds":2.000,"rate":168387}"#
         );
         assert_eq!(Summary::default().rate(), 0);
+        let resumed = Summary { rows: 7000, present: 6000, imported: 1000, ..summary };
+        assert_eq!(
+            resumed.counts(),
+            "7,000 rows read, 6,000 present before, 1,000 imported, 2 rejected"
+        );
     }
 
     #[test]
     fn rejected_rows_have_line_code_and_message() {
         let error = Error::refused_with(Code::InvalidInput, "a \"quoted\" text");
         assert_eq!(
-            report_json(7, &error),
+            report_json("line", 7, &error),
             r#"{"line":7,"code":"InvalidInput","message":"a \"quoted\" text"}"#
         );
-        assert_eq!(plain_line(7, &error), "line 7: a \"quoted\" text (InvalidInput)");
+        let error = error.about(|| "property 'A'".to_owned());
+        assert_eq!(
+            plain_line("element", 7, &error),
+            "element 7: a \"quoted\" text (property 'A') (InvalidInput)"
+        );
+        let json = report_json("element", 7, &error);
+        assert!(
+            json.starts_with(r#"{"element":7,"#) && json.contains("(property 'A')\""),
+            "{json}"
+        );
     }
 }

@@ -1,19 +1,20 @@
-//! Parses the rows of an input, CSV or NDJSON, into entities.
+//! Parses the rows of an input, CSV, NDJSON or JSON documents, into entities.
 
 use std::io::{self, Read};
 
 use clap::ValueEnum;
 
-use super::columns::{Choices, Columns, Converter};
+use super::columns::{Choices, Columns, Converter, NOT_UTF8};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
 use crate::error::{Code, Error, Result};
+use crate::json::elements::{Elements, is_document};
 use crate::json::odata::Members;
 use crate::json::window::Lines;
 use crate::model::{Entity, EntityEncoder, KeyPart, Template};
 
-/// The maximum length of an NDJSON line in bytes. It is enough for an entity of 1 MiB, even if all
-/// its text is escaped.
+/// The maximum length of an NDJSON line or of an element of a JSON document, in bytes. It is enough
+/// for an entity of 1 MiB, even if all its text is escaped.
 pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,11 +23,14 @@ pub(super) enum InputFormat {
     Csv,
     /// One JSON object per line
     Ndjson,
+    /// JSON: an array, an object with an array `items` or `value`, or objects over many lines
+    Json,
 }
 
-/// Detects the format: NDJSON begins with a brace, and no sensible CSV header does.
+/// Detects the format: JSON begins with a brace or with `[{`, and no sensible CSV header does.
 pub(super) fn format_of(head: &[u8]) -> InputFormat {
     match head.trim_ascii_start().first() {
+        _ if is_document(head) => InputFormat::Json,
         Some(b'{') => InputFormat::Ndjson,
         _ => InputFormat::Csv,
     }
@@ -96,8 +100,34 @@ pub(super) fn parse_ndjson(
     Ok(())
 }
 
-/// Builds the keys of entities from the members of NDJSON lines.
+/// Passes the entity of each element to `push`, with the number of the element, until `push`
+/// returns false.
+pub(super) fn parse_json(
+    source: impl Read,
+    keys: &mut MemberKeys,
+    mut push: impl FnMut(u64, Result<Entity>) -> bool,
+) -> io::Result<()> {
+    let mut elements = Elements::new(source, LINE_BYTES_MAX);
+    while let Some(element) = elements.next()? {
+        let line = element.line;
+        let row = element.bytes.map_or_else(
+            || {
+                let text = format!("the element is longer than {LINE_BYTES_MAX} bytes");
+                Err(Error::refused_with(Code::InvalidInput, text))
+            },
+            |bytes| keys.entity(bytes),
+        );
+        let row = row.map_err(|error| error.with_message(format!("line {line}: {error}")));
+        if !push(element.number, row) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the keys of entities from the members of JSON objects, and applies the user's options.
 pub(super) struct MemberKeys {
+    choices: Choices,
     names: Vec<String>,
     partition_key: Option<Template>,
     row_key: Option<Template>,
@@ -119,13 +149,23 @@ impl MemberKeys {
         };
         let (partition_key, row_key) = (parse(partition_key)?, parse(row_key)?);
         let (names, encoder) = (names.into_inner(), EntityEncoder::default());
-        Ok(Self { partition_key, row_key, names, encoder })
+        Ok(Self { choices: Choices::default(), partition_key, row_key, names, encoder })
     }
 
-    pub(super) fn entity(&mut self, line: &[u8]) -> Result<Entity> {
-        let text = std::str::from_utf8(line)
-            .map_err(|_| Error::refused_with(Code::InvalidInput, "the line is not UTF-8"))?;
-        let members = Members::read(text)?;
+    /// Renames, skips and types the members as in `choices`.
+    pub(super) fn with(self, choices: Choices) -> Self {
+        Self { choices, ..self }
+    }
+
+    pub(super) fn entity(&mut self, object: &[u8]) -> Result<Entity> {
+        let text = std::str::from_utf8(object).map_err(|_| {
+            Error::refused_with(Code::InvalidInput, format!("the text is {NOT_UTF8}"))
+        })?;
+        let Choices { renames, skip, types, .. } = &self.choices;
+        let mut members = Members::read(text)?;
+        if !(renames.is_empty() && skip.is_empty() && types.is_empty()) {
+            members.adapt(renames, skip, types)?;
+        }
         let pk = self.key(&members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
         let rk = self.key(&members, KeyPart::RowKey, self.row_key.as_ref())?;
         members.entity(&pk, &rk, &mut self.encoder)
@@ -157,7 +197,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_detected_by_the_first_character() {
+    fn the_format_is_detected_by_the_first_bytes() {
+        assert_eq!(format_of(b" [\n{\"a\":1}]"), InputFormat::Json);
+        assert_eq!(format_of(b"[a],[b]"), InputFormat::Csv);
         assert_eq!(format_of(b" \n{\"a\":1}"), InputFormat::Ndjson);
         assert_eq!(format_of(b"a,b"), InputFormat::Csv);
         assert_eq!(format_of(b""), InputFormat::Csv);

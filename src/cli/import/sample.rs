@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
 use super::columns::{header_names, usage};
-use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
-use crate::cli::csv::CsvReader;
+use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, parse_json, unreadable};
+use crate::cli::csv::{CsvReader, delimiter_of};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files;
 use crate::codec::{HashSeed, hash};
@@ -35,25 +35,34 @@ struct Counting {
     rows: u64,
 }
 
-/// Reads a CSV or NDJSON file and builds the keys of its rows from the templates.
+/// Reads a file of CSV, NDJSON or JSON, and builds the keys of its rows from the templates.
 pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sample> {
     let input = files::open_input(path)?;
     let mut counting = Counting::default();
     match format_of(&input.head) {
-        InputFormat::Csv => counting.read_csv(input.reader, path, pk, rk)?,
+        InputFormat::Csv => {
+            let reader = CsvReader::new(input.reader, delimiter_of(&input.head));
+            counting.read_csv(reader, path, pk, rk)?;
+        }
         InputFormat::Ndjson => counting.read_ndjson(input.reader, path, pk, rk)?,
+        InputFormat::Json => counting.read_json(input.reader, path, pk, rk)?,
     }
     Ok(counting.finish(rk.is_some()))
 }
 
 impl Counting {
-    fn read_csv(&mut self, source: impl Read, path: &str, pk: &str, rk: Option<&str>) -> Outcome {
-        let mut reader = CsvReader::new(source, b',');
+    fn read_csv(
+        &mut self,
+        mut reader: CsvReader<impl Read>,
+        path: &str,
+        pk: &str,
+        rk: Option<&str>,
+    ) -> Outcome {
         let bad = |error| unreadable(path, &error);
         let Some(header) = reader.next().map_err(bad)? else {
             return Err(Failure::Other(format!("{path} is empty")));
         };
-        let names = header_names(&header)?;
+        let names = header_names(&header, &[])?;
         let find = |name: &str| names.iter().position(|column| column == name);
         let parse = |template: &str| {
             Template::parse(template, find).map_err(|problem| usage(problem, &names))
@@ -102,6 +111,18 @@ impl Counting {
         Ok(())
     }
 
+    fn read_json(&mut self, source: impl Read, path: &str, pk: &str, rk: Option<&str>) -> Outcome {
+        let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
+        let parsed = parse_json(source, &mut keys, |_, row| {
+            if let Ok(entity) = row {
+                let row_key = rk.is_some().then(|| entity.row_key().as_bytes().to_vec());
+                self.add(entity.partition_key(), row_key.as_ref(), entity.size() as u64);
+            }
+            true
+        });
+        parsed.map_err(|error| unreadable(path, &error))
+    }
+
     fn add(&mut self, partition: &str, row_key: Option<&Vec<u8>>, bytes: u64) {
         self.rows += 1;
         if let Some(row_key) = row_key {
@@ -138,7 +159,8 @@ mod tests {
 
     fn csv(text: &str, pk: &str, rk: Option<&str>) -> Sample {
         let mut counting = Counting::default();
-        counting.read_csv(text.as_bytes(), "test", pk, rk).unwrap();
+        let reader = CsvReader::new(text.as_bytes(), b',');
+        counting.read_csv(reader, "test", pk, rk).unwrap();
         counting.finish(rk.is_some())
     }
 
@@ -160,11 +182,17 @@ mod tests {
         counting.read_ndjson(text.as_bytes(), "test", "{day}", None).unwrap();
         let found = counting.finish(false);
         assert_eq!((found.data.partitions, found.data.entities), (2, 2));
+        let mut counting = Counting::default();
+        let text = format!("[{}]", text.replace("\n\n", ",").replace("\nbad", ",[]"));
+        counting.read_json(text.as_bytes(), "test", "{day}", None).unwrap();
+        let found = counting.finish(false);
+        assert_eq!((found.data.partitions, found.data.entities), (2, 2));
     }
 
     #[test]
     fn an_unknown_column_is_a_usage_error() {
-        let read = Counting::default().read_csv(&b"a,b\n"[..], "test", "{c}", None);
+        let reader = CsvReader::new(&b"a,b\n"[..], b',');
+        let read = Counting::default().read_csv(reader, "test", "{c}", None);
         assert!(matches!(read, Err(Failure::Usage(text)) if text.contains("columns: a, b")));
     }
 }

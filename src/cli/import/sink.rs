@@ -3,11 +3,12 @@
 
 use std::io::{self, Write};
 
-use crate::cli::failure::Outcome;
+use crate::cli::failure::{Failure, Outcome};
 use crate::cli::writer::Writer;
+use crate::error::ErrorKind;
 use crate::json::exec::load_mode;
-use crate::json::odata::{Metadata, entity_text};
-use crate::model::Entity;
+use crate::json::odata::{Metadata, entity_text, read_entity};
+use crate::model::{Entity, ValueRef};
 use crate::table::{LoadMode, Loader, Rejected};
 
 /// The size in bytes at which the collected entities are sent. The last of them may exceed it,
@@ -32,6 +33,47 @@ pub(super) struct Requests<'w> {
     entities: String,
     rejected: Vec<Rejected>,
     loaded: u64,
+}
+
+/// True if the table has an entity with the keys and the properties of `entity`.
+pub(super) fn is_present(writer: &Writer, table: &str, entity: &Entity) -> Outcome<bool> {
+    let (pk, rk) = (entity.partition_key(), entity.row_key());
+    let found = match writer {
+        Writer::Here(db) => match db.table(table)?.get(pk, rk) {
+            // The loader rejects a key that no entity can have.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => None,
+            found => found?,
+        },
+        Writer::There(_) => {
+            let answer = writer.ask("get", |request| {
+                request.text("table", table);
+                request.text("pk", pk);
+                request.text("rk", rk);
+            });
+            match answer {
+                Ok(answer) => {
+                    answer.member("entity").map(|entity| read_entity(entity.get())).transpose()?
+                }
+                Err(Failure::Operation(error))
+                    if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) =>
+                {
+                    None
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    };
+    // Not a number is equal to itself here.
+    Ok(found.is_some_and(|found| {
+        let mut pairs = found.properties().zip(entity.properties());
+        found.len() == entity.len() && pairs.all(|(a, b)| a == b || are_nan(a, b))
+    }))
+}
+
+/// True if both properties have the same name and are not a number, which equals nothing.
+fn are_nan(a: (&str, ValueRef<'_>), b: (&str, ValueRef<'_>)) -> bool {
+    matches!((a.1, b.1), (ValueRef::Double(x), ValueRef::Double(y)) if x.is_nan() && y.is_nan())
+        && a.0 == b.0
 }
 
 impl<'w> Sink<'w> {

@@ -14,7 +14,7 @@ fn usage() {
     place.fails("scan db Tab --formt json", 2, &["--formt", "--format"]);
     place.fails("scan db Tab --top many", 2, &["--top", "many"]);
     place.fails("put db Tab {} --durability maybe", 2, &["maybe", "sync", "os", "buffered"]);
-    place.fails("import db Tab a.csv --type a=Int32", 2, &["Int32", "Edm.Int32"]);
+    place.fails("import db Tab a.csv --type a=Int33", 2, &["Int33", "Edm.Int32"]);
     assert!(!place.path("db").exists());
 }
 

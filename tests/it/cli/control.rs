@@ -75,6 +75,7 @@ const COMMANDS: &[&str] = &[
     "heal db --from copy --file 000777.sst",
     "import db loaded rows.ndjson --format json",
     "import db loaded rows.ndjson --rejects rejected",
+    "import db loaded rows.ndjson --format json --resume",
     "import db loaded rows.csv --partition-key {A} --row-key {B} --mode upsert",
     "export db loaded --no-metadata",
     "drop-table db parts",

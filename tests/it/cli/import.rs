@@ -203,3 +203,262 @@ fn trap_64_rejected_rows_never_replace_the_input() {
     assert_eq!(place.read("rows.csv"), "PartitionKey,RowKey\np,r\n");
     assert!(!place.path("db").exists());
 }
+
+const OBJECTS: [&str; 3] = [
+    r#"{"PartitionKey":"p","RowKey":"1","A":"]},{","N@odata.type":"Edm.Int64","N":"7"}"#,
+    r#"{"PartitionKey":"p","RowKey":"2","A":"\"[","B":0.5}"#,
+    r#"{"PartitionKey":"p","RowKey":"3"}"#,
+];
+
+#[test]
+fn json_documents_have_the_rows_of_ndjson() {
+    let place = Place::new();
+    place.feed("import db T10 -", OBJECTS.join("\n")).ok();
+    let list = OBJECTS.join(",\n");
+    let texts = [
+        format!("[{list}]"),
+        format!("\u{feff}\n[ {list}\n]\n"),
+        format!("{{\"items\":[{list}]}}"),
+        format!(
+            "{{\"odata.metadata\":\"https://acme/$metadata#T\",\"value\":[{list}],\"next\":[1]}}"
+        ),
+        OBJECTS.map(|object| format!("{{\"value\":[{object}]}}")).join("\n"),
+        OBJECTS.map(|object| object.replacen('{', "{\n  ", 1)).join("\n"),
+    ];
+    for (i, text) in texts.iter().enumerate() {
+        let name = format!("T2{i}");
+        place.feed(&format!("import db {name} -"), text).ok();
+        let [expected, found] =
+            ["T10", &name].map(|table| place.ok(&format!("export db {table} --format csv")));
+        assert_eq!(found, expected, "{text}");
+        assert!(
+            place
+                .ok(&format!("get db {name} p 1 --format json"))
+                .contains(r#""Edm.Int64","N":"7""#)
+        );
+    }
+    let out = place.feed("import db T10 -", "{\"value\":[]}").ok();
+    assert!(out.starts_with("0 rows read, 0 imported in "), "{out}");
+    place.write("a.json", format!("[{list}]"));
+    let keys = "--partition-key {PartitionKey} --row-key {RowKey}";
+    assert!(place.ok(&format!("advise --sample a.json {keys}")).contains("3 rows"));
+}
+
+#[test]
+fn errors_of_json_documents_name_element_and_line() {
+    let place = Place::new();
+    let [first, second, third] = OBJECTS;
+    let bad = r#"{"PartitionKey":"p","RowKey":"4","A":{}}"#;
+    let run = place.feed("import db Tab -", format!("[{first},{bad},\n{second},{bad},7,{first}]"));
+    assert!(run.out.starts_with("6 rows read, 2 imported, 4 rejected in "), "{run:?}");
+    let object = "Property 'A' is an array or object.";
+    run.fails(
+        3,
+        &[
+            &format!("element 2: line 1: {object}"),
+            &format!("element 4: line 2: {object}"),
+            "element 5: line 2: ",
+            "element 6: The specified entity already exists. (entity 'p' '1' of table 'Tab')",
+        ],
+    );
+    place.write("cut.json", format!("[{third},\n"));
+    place.run("import db Tab cut.json").fails(
+        1,
+        &[
+            "cannot read cut.json: line 2: the array is not closed after element 1",
+            "1 row read, 1 imported, up to element 1",
+            "--resume",
+        ],
+    );
+    assert_eq!(place.ok("scan db Tab --format csv").lines().count(), 4);
+    place.feed("import db Tab - --delimiter ;", "[]").fails(2, &["--delimiter is for CSV"]);
+}
+
+/// The columns are those of a table that Azure Storage Explorer exported.
+#[test]
+fn columns_of_types_give_each_value_its_type() {
+    let place = Place::new();
+    let csv = "PartitionKey,RowKey,Timestamp,Id,Id@type,Name,Name@type,When,When@type,Raw,Raw@type\r\n\
+        p,1,2024-01-01T00:00:00.123Z,5,Edm.Int64,,Edm.String,2024-01-01T00:00:00Z,Edm.DateTime,AQI=,Binary\r\n\
+        p,2,2024-01-01T00:00:00.123Z,6,Edm.Int32,007,Edm.String,,,,\r\n\
+        p,3,2024-01-01T00:00:00.123Z,,Edm.Int64,,,5,,,\r\n\
+        p,4,2024-01-01T00:00:00.123Z,x,Edm.Int64,,,5,,,\r\n\
+        p,5,2024-01-01T00:00:00.123Z,1,Edm.Int128,,,5,,,\r\n";
+    place.feed("import db Tab -", csv).fails(
+        3,
+        &[
+            "line 5: column 'Id': 'x' is not of type Edm.Int64",
+            "line 6: column 'Id@type': 'Edm.Int128' is not a type",
+        ],
+    );
+    let row = |key: &str| {
+        let json = place.ok(&format!("get db Tab p {key} --format json --select Id,Name,When,Raw"));
+        json.trim_end().rsplit_once("\"odata.etag\"").map(|(_, rest)| rest.to_owned()).unwrap()
+    };
+    for part in
+        [r#""Id@odata.type":"Edm.Int64","Id":"5""#, r#""Name":"""#, r#""Edm.Binary","Raw":"AQI=""#]
+    {
+        assert!(row("1").contains(part), "{}", row("1"));
+    }
+    assert!(row("1").contains(r#""When@odata.type":"Edm.DateTime","#), "{}", row("1"));
+    for part in [r#""Id":6"#, r#""Name":"007""#, r#""When":null"#, r#""Raw":null"#] {
+        assert!(row("2").contains(part), "{}", row("2"));
+    }
+    for part in [r#""Id":null"#, r#""Name":null"#, r#""When":5"#] {
+        assert!(row("3").contains(part), "{}", row("3"));
+    }
+}
+
+#[test]
+fn delimiters_are_detected_and_encodings_named() {
+    let place = Place::new();
+    place.write("a.csv", SMALL);
+    place.ok(&format!("import db A11 a.csv {SMALL_KEYS}"));
+    for (i, delimiter) in [";", "\t", "|"].into_iter().enumerate() {
+        let text = SMALL.replace(',', delimiter);
+        place.feed(&format!("import db B1{i} - {SMALL_KEYS}"), text).ok();
+        let [found, expected] = [&format!("B1{i}"), "A11"]
+            .map(|name| place.ok(&format!("export db {name} --format csv")));
+        assert_eq!(found, expected);
+    }
+    place.feed("import db C11 - --delimiter |", SMALL).fails(2, &["columns: p,r,a,b"]);
+    let wide: Vec<u8> =
+        format!("\u{feff}{SMALL}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    place.write("wide.csv", wide);
+    place.fails(
+        "import new T11 wide.csv",
+        1,
+        &["wide.csv: it is UTF-16", "iconv -f UTF-16 -t UTF-8 wide.csv"],
+    );
+    assert!(!place.path("new").exists());
+    let latin = b"p,r,a\nx,1,good\nx,2,M\xfctter\n";
+    let keys = "--partition-key {p} --row-key {r}";
+    let hint = "try: iconv -f LATIN1 -t UTF-8";
+    place.feed(&format!("import db D11 - {keys}"), latin).fails(3, &["line 3: column 'a'", hint]);
+    place
+        .feed(&format!("import db D12 - {keys}"), b"{\"p\":\"\xfc\",\"r\":1}")
+        .fails(3, &["line 1: ", hint]);
+}
+
+#[test]
+fn columns_and_members_are_renamed_and_typed() {
+    let place = Place::new();
+    let options = "--rename first=First --rename id=RowKey --partition-key all --type n=long \
+        --type First=string --type ok=bool --skip junk";
+    place.feed(&format!("import db A11 - {options}"), "id,first,n,ok,junk\n1,007,5,1,x\n").ok();
+    let json = r#"[{"id":"1","first":7,"n":5,"ok":1,"junk":{"a":[]}}]"#;
+    place.feed(&format!("import db B11 - {options}"), json.replace(":7,", ":\"007\",")).ok();
+    let row = |table: &str| {
+        place.ok(&format!("get db {table} all 1 --format json --select First,n,ok,id,junk"))
+    };
+    for table in ["A11", "B11"] {
+        let typed = [r#""First":"007""#, r#""n@odata.type":"Edm.Int64","n":"5""#, r#""ok":true"#];
+        let absent = [r#""id":null"#, r#""junk":null"#];
+        for part in typed.into_iter().chain(absent) {
+            assert!(row(table).contains(part), "{}", row(table));
+        }
+    }
+    place.feed(&format!("import db C11 - {options}"), json).ok();
+    assert!(row("C11").contains(r#""First":"7""#), "{}", row("C11"));
+    place
+        .feed("import db D11 - --rename x=y", "id,first\n")
+        .fails(2, &["--rename: there is no column 'x'", "columns: id, first"]);
+    place
+        .feed("import db D11 - --rename a=B", r#"{"PartitionKey":"p","RowKey":"r","a":1,"B":2}"#)
+        .fails(3, &["DuplicatePropertiesSpecified"]);
+    place.fails("import db T11 - --rename x", 2, &["expected OLD=NEW"]);
+}
+
+/// The text is what `sqlite3 -json` 3.40 prints for a table of three rows.
+#[test]
+fn rows_of_sqlite_are_imported_from_its_json() {
+    let place = Place::new();
+    let json = concat!(
+        r#"[{"id":1,"name":"bolt \"M4\"","price":0.5,"n":null},"#,
+        "\n",
+        r#"{"id":2,"name":"Mütter","price":2.0,"n":9007199254740993},"#,
+        "\n",
+        r#"{"id":3,"name":"a\nb","price":1.0000000000000000047e+300,"n":-1}]"#,
+        "\n",
+    );
+    let keys = "--partition-key parts --row-key {id}";
+    place.feed(&format!("import db T11 - {keys}"), json).fails(3, &["element 2: line 2: ", "'n'"]);
+    let out = place.feed(&format!("import db Tab - {keys} --type n=long"), json).ok();
+    assert!(out.starts_with("3 rows read, 3 imported in "), "{out}");
+    let csv = place.ok("scan db Tab --format csv --select id,n,name,price");
+    assert!(
+        csv.starts_with(
+            "id,n,name,price\n1,,\"bolt \"\"M4\"\"\",0.5\n2,9007199254740993,Mütter,2.0\n"
+        ),
+        "{csv}"
+    );
+}
+
+/// Starts an import of 10,000 lines, ends it by `end` while it waits for more, and returns its
+/// status and its standard error.
+#[cfg(unix)]
+fn interrupted(place: &Place, end: impl FnOnce(&mut std::process::Child)) -> super::Run {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let rows = (0..10_000)
+        .map(|i| format!("{{\"PartitionKey\":\"{}\",\"RowKey\":\"{i}\",\"A\":{i}}}\n", i % 7));
+    let rows: String = rows.collect();
+    place.write("rows.ndjson", &rows);
+    let mut command = place.command("import db Tab - --durability os --ack");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(rows.as_bytes()).unwrap();
+    let mut acks = BufReader::new(child.stdout.take().unwrap());
+    acks.read_line(&mut String::new()).unwrap();
+    end(&mut child);
+    // Standard input stays open: the import must not wait for its end.
+    let run = super::Run::of(child.wait_with_output().unwrap());
+    drop(stdin);
+    run
+}
+
+/// Resumes the import, and compares the table with that of an import without interruption.
+#[cfg(unix)]
+#[track_caller]
+fn resumes(place: &Place) {
+    place.ok("import whole Tab rows.ndjson --durability os");
+    let out = place.ok("import db Tab rows.ndjson --durability os --resume --format json");
+    assert!(
+        out.starts_with("{\"rows\":10000,") && out.contains("\"rejected\":0,\"present\":"),
+        "{out}"
+    );
+    assert_eq!(place.ok("export db Tab --format csv"), place.ok("export whole Tab --format csv"));
+    let changed = r#"{"PartitionKey":"0","RowKey":"7","A":8}"#;
+    let run = place.feed("import db Tab - --resume", changed);
+    run.fails(3, &["EntityAlreadyExists", "(entity '0' '7' of table 'Tab')"]);
+    place.fails("import db Tab rows.ndjson --resume --mode upsert", 2, &["--mode insert"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_says_what_is_in_and_a_repeat_resumes() {
+    let place = Place::new();
+    let run = interrupted(&place, |child| {
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    });
+    let (_, line) =
+        run.err.split_once(" imported, up to line ").unwrap_or_else(|| panic!("{run:?}"));
+    let rows: usize = line.lines().next().unwrap().parse().unwrap();
+    run.fails(130, &["interrupted: ", " rows read, ", "--resume", "--mode upsert"]);
+    let keys = place.ok("scan db Tab --format csv --select A");
+    let mut keys: Vec<usize> = keys.lines().skip(1).map(|key| key.parse().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, (0..rows).collect::<Vec<_>>());
+    resumes(&place);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_import_that_was_killed_is_resumed() {
+    let place = Place::new();
+    let run = interrupted(&place, |child| child.kill().unwrap());
+    assert_eq!(run.status, None, "{run:?}");
+    resumes(&place);
+}
