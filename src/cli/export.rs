@@ -1,21 +1,25 @@
 //! `rowstone export`: writes a table, or the entities that a filter matches, to a file.
 
 use std::cell::Cell;
-use std::io::Write;
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 use super::files::Overwrite;
+use super::help;
 use super::open::{FilterArgs, open_to_read};
 use super::output::{Format, Output, for_each_json, write_entities};
+#[cfg(feature = "parquet")]
+use super::parquet::write::write_entities as write_parquet;
 use super::unmatched::note;
 use crate::error::Result;
 use crate::json::odata::Metadata;
 use crate::model::Entity;
 
-/// Write a table, or what a filter matches, as NDJSON or CSV.
+/// Write a table, or what a filter matches, as NDJSON, CSV or Parquet.
 #[derive(Args)]
 #[command(after_long_help = EXPORT_HELP)]
 pub(super) struct Export {
@@ -26,8 +30,8 @@ pub(super) struct Export {
     #[command(flatten)]
     filter: FilterArgs,
     /// How to write the entities
-    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ExportFormat::Rows(Format::Ndjson))]
+    format: ExportFormat,
     /// Omit the types from the JSON
     #[arg(long)]
     no_metadata: bool,
@@ -38,19 +42,61 @@ pub(super) struct Export {
     overwrite: Overwrite,
 }
 
+/// How entities are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExportFormat {
+    Rows(Format),
+    Parquet,
+}
+
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Rows(Format::Table),
+            Self::Rows(Format::Json),
+            Self::Rows(Format::Ndjson),
+            Self::Rows(Format::Csv),
+            Self::Parquet,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Rows(format) => format.to_possible_value(),
+            Self::Parquet => Some(
+                PossibleValue::new("parquet").help("Columns of typed values (feature parquet)"),
+            ),
+        }
+    }
+}
+
 const EXPORT_HELP: &str = "\
 NDJSON keeps every type, and `import` restores it unchanged. CSV has the keys first and then a
 column for each property that any entity has; its types are inferred when it is read again.
 
+Parquet (feature parquet) has the same columns with their types, and `import` restores them. A
+DateTime is a timestamp in microseconds, or in nanoseconds if a value has ticks of 100 ns. A property
+with values of several types becomes a column of texts, and a column with @type at the end of its
+name has their types; so does a DateTime with ticks if a value is outside of the years 1678 to 2261.
+
 Examples:
   rowstone export shop parts > parts.ndjson
   rowstone export shop parts --format csv --out parts.csv
+  rowstone export shop parts --format parquet --out parts.parquet
   rowstone export shop parts --filter \"Price lt 0.5\" --out cheap.ndjson
   rowstone export shop parts | rowstone import other parts -";
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
         let filter = self.filter.read()?;
+        if self.format == ExportFormat::Parquet {
+            if !cfg!(feature = "parquet") {
+                return Err(help::needs("Parquet", "parquet"));
+            }
+            if self.out.is_none() && io::stdout().is_terminal() {
+                return Err(Failure::Usage("Parquet is not text: name a file with --out".into()));
+            }
+        }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let query = table.query(filter.clone())?;
@@ -58,10 +104,14 @@ impl Export {
         let matched = Cell::new(false);
         let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
         match self.format {
-            Format::Csv | Format::Table => {
-                write_entities(&mut output, entities, None, self.format)?;
+            ExportFormat::Rows(format @ (Format::Csv | Format::Table)) => {
+                write_entities(&mut output, entities, None, format)?;
             }
-            Format::Json | Format::Ndjson => self.write_json(&mut output, entities()?)?,
+            ExportFormat::Rows(format) => self.write_json(&mut output, entities()?, format)?,
+            #[cfg(feature = "parquet")]
+            ExportFormat::Parquet => write_parquet(&mut output, entities)?,
+            #[cfg(not(feature = "parquet"))]
+            ExportFormat::Parquet => (),
         }
         output.finish()?;
         note(&table, &filter, None, matched.get());
@@ -72,9 +122,10 @@ impl Export {
         &self,
         output: &mut Output,
         entities: impl Iterator<Item = Result<Entity>>,
+        format: Format,
     ) -> Outcome {
         let metadata = if self.no_metadata { Metadata::NONE } else { Metadata::TYPES };
-        let (begin, between, end): (&[u8], &[u8], &[u8]) = match self.format {
+        let (begin, between, end): (&[u8], &[u8], &[u8]) = match format {
             Format::Json => (b"[\n", b",\n", b"\n]\n"),
             _ => (b"", b"\n", b"\n"),
         };
@@ -84,7 +135,7 @@ impl Export {
             output.write_all(if first { begin } else { between })?;
             output.write_all(json)
         })?;
-        match (any, self.format) {
+        match (any, format) {
             (true, _) => output.write_all(end)?,
             (false, Format::Json) => output.write_all(b"[\n]\n")?,
             (false, _) => (),

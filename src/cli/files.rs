@@ -92,6 +92,20 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     Ok(Input { reader, head, repeatable: is_file && !packed })
 }
 
+#[cfg(feature = "parquet")]
+impl Input {
+    /// Returns the input as a file that can be read at any position: itself, or a copy.
+    pub(super) fn into_file(mut self, path: &str) -> Outcome<File> {
+        let failed = |error: io::Error| Failure::Other(format!("cannot read {path}: {error}"));
+        if self.repeatable {
+            return open_path(Path::new(path)).map_err(failed);
+        }
+        let mut spool = Spool::create()?;
+        io::copy(&mut self.reader, &mut spool.0).map_err(failed)?;
+        Ok(spool.0)
+    }
+}
+
 impl Overwrite {
     /// Returns an error if `path` is an existing file and `--force` is not given, or if it is in
     /// the directory of a database. Pipes and devices are permitted, because writing to them

@@ -42,9 +42,10 @@ const OPTIONAL: [Optional; 3] = [
 ];
 
 /// The features that this build may have.
-const FEATURES: [(&str, bool); 6] = [
+const FEATURES: [(&str, bool); 7] = [
     ("cli", cfg!(feature = "cli")),
     ("events", cfg!(feature = "events")),
+    ("parquet", cfg!(feature = "parquet")),
     ("rest", cfg!(feature = "rest")),
     ("serde", cfg!(feature = "serde")),
     ("sim", cfg!(feature = "sim")),
@@ -68,10 +69,15 @@ pub(super) fn missing(command: &str) -> Option<Failure> {
 fn missing_of(command: &str, optional: &[Optional]) -> Option<Failure> {
     let (name, _, feature, _) =
         optional.iter().find(|(name, _, _, has)| *name == command && !has)?;
-    Some(Failure::Usage(format!(
-        "this build has no `{name}`, which needs the feature {feature}\n  \
+    Some(needs(&format!("`{name}`"), feature))
+}
+
+/// Returns the failure of a use of what this build lacks.
+pub(super) fn needs(what: &str, feature: &str) -> Failure {
+    Failure::Usage(format!(
+        "this build has no {what}, which needs the feature {feature}\n  \
          try: cargo install rowstone --features {feature}"
-    )))
+    ))
 }
 
 /// Adds the commands that this build lacks. They accept any arguments.

@@ -37,6 +37,8 @@ mod maintain;
 mod moving;
 mod open;
 mod output;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod partitions;
 mod pressure;
 mod progress;

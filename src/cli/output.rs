@@ -58,7 +58,7 @@ pub(super) struct TableArgs {
 
 /// The destination of a command's result.
 pub(super) struct Output {
-    to: BufWriter<Box<dyn Write>>,
+    to: BufWriter<Box<dyn Write + Send>>,
     /// The space for tables.
     screen: Screen,
 }
@@ -111,7 +111,7 @@ impl Output {
         Ok(file.map_or_else(standard, |file| Self::to(file, Screen::PLAIN)))
     }
 
-    fn to(target: impl Write + 'static, screen: Screen) -> Self {
+    fn to(target: impl Write + Send + 'static, screen: Screen) -> Self {
         Self { to: BufWriter::with_capacity(64 << 10, Box::new(target)), screen }
     }
 

@@ -1,11 +1,12 @@
-//! `rowstone import`: loads CSV or JSON into a table, and reports rejected rows by line.
+//! `rowstone import`: loads CSV, JSON or Parquet into a table, and reports rejected rows by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
 //!    load it. Input that cannot be read again (standard input, gzip) is copied to an unnamed
 //!    temporary file.
 //! 2. JSON is read once, because each object contains its types.
-//! 3. One thread parses, and another passes entities to the loader, which forms the groups.
-//! 4. Ctrl-C and errors of the input end the load after all rows read are committed or rejected.
+//! 3. Parquet is read once, at several positions: input that is no file is copied like CSV.
+//! 4. One thread parses, and another passes entities to the loader, which forms the groups.
+//! 5. Ctrl-C and errors of the input end the load after all rows read are committed or rejected.
 //!
 //! Not here: groups and their durability (`table`), JSON (`json`).
 
@@ -13,6 +14,8 @@ mod columns;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
 mod infer;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pipeline;
 mod report;
 mod rows;
@@ -36,6 +39,8 @@ use self::sink::{Sink, is_present};
 use super::csv::{CsvReader, delimiter_of};
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Overwrite, Spool};
+#[cfg(not(feature = "parquet"))]
+use super::help;
 use super::interrupt::Interrupt;
 use super::open::Create;
 use super::output::{Format, print};
@@ -46,7 +51,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::table::LoadMode;
 
-/// Load CSV, NDJSON or JSON, also compressed by gzip, into a table.
+/// Load CSV, NDJSON, JSON or Parquet, also compressed by gzip, into a table.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {
@@ -105,6 +110,10 @@ NDJSON: an entity a line, as `export` writes it. With templates the keys come fr
 JSON: an array, or an object with an array `items` or `value`; other members are ignored. Its size
 is not limited. An integer without a type is an Int32: --type NAME=long admits greater ones.
 
+Parquet (feature parquet): each column is a property of its type; null is no value. Templates use the
+text of values. Lists and nested columns must be left out with --skip. A text column X with a column
+X@type beside it, as `export` writes it, has values of the types named there. Lines are rows.
+
 Text must be UTF-8. A row that cannot be loaded is reported with its line (for JSON, with its element
 and line) and the others are loaded; the exit status is 3 then.
 
@@ -142,6 +151,7 @@ impl Import {
         let mut summary = match format {
             InputFormat::Csv => self.load_csv(input)?,
             InputFormat::Ndjson | InputFormat::Json => self.load_json(input, format)?,
+            InputFormat::Parquet => self.load_parquet(input)?,
         };
         summary.elapsed = clock.monotonic();
         print(|output| match self.format {
@@ -192,6 +202,28 @@ impl Import {
         };
         let unit = if is_json { "element" } else { "line" };
         parse_beside(parse, |batches| self.load(batches, None, unit))
+    }
+
+    #[cfg(feature = "parquet")]
+    fn load_parquet(&self, input: Input) -> Outcome<Summary> {
+        let Choices { types, nulls, rename, .. } = &self.choices;
+        let others =
+            [("--type", !types.is_empty()), ("--null", !nulls.is_empty()), ("--rename", !rename.is_empty())];
+        if let Some((option, _)) = others.into_iter().find(|(_, given)| *given) {
+            let problem = format!("{option} is for CSV and JSON, and {} is Parquet", self.input);
+            return Err(Failure::Usage(problem));
+        }
+        let file = input.into_file(&self.input)?;
+        let source = parquet::Source::open(file, &self.choices, &self.input)?;
+        let rows = source.rows();
+        let parse =
+            move |batches: &mut Batches| source.parse(|row, entity| batches.push(row, entity));
+        parse_beside(parse, |batches| self.load(batches, Some(rows), "row"))
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn load_parquet(&self, _: Input) -> Outcome<Summary> {
+        Err(help::needs(&format!("Parquet for {}", self.input), "parquet"))
     }
 
     /// Loads the parsed rows, which are numbered by `unit`. The database is opened only here, after

@@ -25,10 +25,16 @@ pub(super) enum InputFormat {
     Ndjson,
     /// JSON: an array, an object with an array `items` or `value`, or objects over many lines
     Json,
+    /// Columns of typed values (feature parquet)
+    Parquet,
 }
 
-/// Detects the format: JSON begins with a brace or with `[{`, and no sensible CSV header does.
+/// Detects the format: Parquet begins with its magic bytes, and JSON with a brace or with `[{`. No
+/// sensible CSV header does.
 pub(super) fn format_of(head: &[u8]) -> InputFormat {
+    if head.starts_with(b"PAR1") {
+        return InputFormat::Parquet;
+    }
     match head.trim_ascii_start().first() {
         _ if is_document(head) => InputFormat::Json,
         Some(b'{') => InputFormat::Ndjson,
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(format_of(b" [\n{\"a\":1}]"), InputFormat::Json);
         assert_eq!(format_of(b"[a],[b]"), InputFormat::Csv);
         assert_eq!(format_of(b" \n{\"a\":1}"), InputFormat::Ndjson);
+        assert_eq!(format_of(b"PAR1\x15\x04"), InputFormat::Parquet);
         assert_eq!(format_of(b"a,b"), InputFormat::Csv);
         assert_eq!(format_of(b""), InputFormat::Csv);
     }

@@ -46,6 +46,10 @@ pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sa
         }
         InputFormat::Ndjson => counting.read_ndjson(input.reader, path, pk, rk)?,
         InputFormat::Json => counting.read_json(input.reader, path, pk, rk)?,
+        InputFormat::Parquet => {
+            let problem = format!("{path} is Parquet, but a sample is CSV, JSON or NDJSON");
+            return Err(Failure::Usage(problem));
+        }
     }
     Ok(counting.finish(rk.is_some()))
 }

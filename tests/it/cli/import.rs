@@ -59,6 +59,42 @@ fn the_same_rows_are_imported_from_every_format() {
     }
 }
 
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_out_and_in() {
+    let place = Place::new();
+    let path = sample("flights.csv.gz");
+    place.ok(&format!("import db A11 {path} {FLIGHT_KEYS} --durability os"));
+    place.feed("put db A11 -", r#"{"PartitionKey":"p","RowKey":"r","flight":"a text"}"#).ok();
+    place.ok("export db A11 --format parquet --out a.parquet");
+    // The Timestamps are those of the imports.
+    let rows = |table: &str| {
+        let json = place.ok(&format!("export db {table}"));
+        let without_time = |line: &str| {
+            let (keys, rest) = line.split_once(",\"Timestamp\":\"").unwrap();
+            format!("{keys}{}", rest.split_once('"').unwrap().1)
+        };
+        json.lines().map(without_time).collect::<Vec<_>>()
+    };
+    let expected = rows("A11");
+    let piped = place.command("export db A11 --format parquet").output().unwrap().stdout;
+    assert!(piped == std::fs::read(place.path("a.parquet")).unwrap());
+    place.ok("import db B11 a.parquet --durability os");
+    place.feed("import db C11 - --durability os", gzip(&piped)).ok();
+    for table in ["B11", "C11"] {
+        assert!(rows(table) == expected, "{table}");
+    }
+    let keys = "--partition-key {dest} --row-key {RowKey} --skip flight";
+    let run = place.run(&format!("import db D11 a.parquet {keys}"));
+    let rejected = "line 20001: column 'dest': a part of the key is null";
+    run.fails(3, &[rejected]);
+    place.fails("import db E11 a.parquet --type a=Edm.Int32", 2, &["--type is for CSV"]);
+    place.write("bad.parquet", &piped[..piped.len() - 9]);
+    place.fails("import db E11 bad.parquet", 1, &["cannot read bad.parquet", "PAR1"]);
+    place.fails("advise --sample a.parquet --partition-key {dest}", 2, &["a.parquet is Parquet"]);
+    assert!(!place.tables().contains("E11"));
+}
+
 #[test]
 fn types_are_of_the_whole_column_and_can_be_given() {
     let place = Place::new();
