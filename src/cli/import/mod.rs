@@ -206,9 +206,12 @@ impl Import {
 
     #[cfg(feature = "parquet")]
     fn load_parquet(&self, input: Input) -> Outcome<Summary> {
-        let Choices { types, nulls, rename, .. } = &self.choices;
-        let others =
-            [("--type", !types.is_empty()), ("--null", !nulls.is_empty()), ("--rename", !rename.is_empty())];
+        let Choices { types, nulls, renames, .. } = &self.choices;
+        let others = [
+            ("--type", !types.is_empty()),
+            ("--null", !nulls.is_empty()),
+            ("--rename", !renames.is_empty()),
+        ];
         if let Some((option, _)) = others.into_iter().find(|(_, given)| *given) {
             let problem = format!("{option} is for CSV and JSON, and {} is Parquet", self.input);
             return Err(Failure::Usage(problem));
