@@ -143,6 +143,13 @@ impl Overwrite {
     }
 }
 
+/// Creates a directory, unless it exists.
+#[cfg(feature = "shell")]
+pub(super) fn create_dir(path: &Path) -> Outcome {
+    let failed = |error| Failure::Other(format!("cannot create {}: {error}", path.display()));
+    DiskFs::new().create_dir_all(path).map_err(failed)
+}
+
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(super) fn open_path(path: &Path) -> io::Result<File> {
     File::open(path)

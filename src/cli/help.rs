@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::local_path;
 
 /// The groups of commands in the help of the program.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     (
         "Tables and entities",
         &[
@@ -22,6 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "scan",
             "query",
             "exec",
+            "shell",
         ],
     ),
     ("Files in and out", &["import", "export", "copy", "check-refs", "compare", "changes"]),
@@ -30,14 +31,18 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Damage", &["heal", "repair", "salvage", "inspect"]),
     ("Key design and load", &["partitions", "advise", "stats", "wear", "stress", "bench", "sim"]),
     ("Moving ranges of keys", &["gate", "export-range", "import-range"]),
+    ("Set-up of this program", &["completions", "man"]),
 ];
 
 /// A command that a feature adds, its purpose, the feature, and whether this build has it.
 type Optional = (&'static str, &'static str, &'static str, bool);
 
-const OPTIONAL: [Optional; 3] = [
+const OPTIONAL: [Optional; 6] = [
     ("serve", "Serve clients of Azure Table storage", "rest", cfg!(feature = "rest")),
     ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
+    ("shell", "Type commands on one database", "shell", cfg!(feature = "shell")),
+    ("completions", "Print completions for a shell", "shell", cfg!(feature = "shell")),
+    ("man", "Write manual pages", "shell", cfg!(feature = "shell")),
     ("sim", "Run the database against a model on a failing disk", "sim", cfg!(feature = "sim")),
 ];
 
@@ -48,6 +53,7 @@ const FEATURES: [(&str, bool); 7] = [
     ("parquet", cfg!(feature = "parquet")),
     ("rest", cfg!(feature = "rest")),
     ("serde", cfg!(feature = "serde")),
+    ("shell", cfg!(feature = "shell")),
     ("sim", cfg!(feature = "sim")),
     ("zstd", cfg!(feature = "zstd")),
 ];

@@ -4,7 +4,8 @@
 //! the commands, `local_path` refuses paths that are URLs, `unmatched` finds filters that cannot
 //! match. `layout` fits tables to the terminal. `open` opens the database of a command, `writer`
 //! executes a command's requests in this process or in the one that has the database open, and
-//! `removal` asks before `drop-table` and `delete` remove many entities. JSON is in `json`.
+//! `removal` asks before `drop-table` and `delete` remove many entities. `shell` runs commands in a
+//! session. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -36,6 +37,7 @@ mod local_path;
 mod maintain;
 mod moving;
 mod open;
+mod order;
 mod output;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -46,6 +48,8 @@ mod query;
 mod removal;
 #[cfg(feature = "rest")]
 mod service;
+#[cfg(feature = "shell")]
+mod shell;
 #[cfg(feature = "sim")]
 mod sim;
 mod stats;
@@ -58,9 +62,9 @@ mod writer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::failure::{Outcome, exit_code};
+use self::failure::{Failure, Outcome, exit_code};
 use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
@@ -99,15 +103,23 @@ macro_rules! commands {
             #[cfg(feature = "rest")]
             #[command(flatten)]
             Service(service::Command),
+            #[cfg(feature = "shell")]
+            #[command(flatten)]
+            Shell(shell::Command),
         }
 
         impl Command {
-            fn run(self) -> ExitCode {
+            fn run(self) -> Outcome<ExitCode> {
                 match self {
-                    $($(#[$attribute])* Self::$name(command) => exit_code(command.run()),)*
+                    $($(#[$attribute])* Self::$name(command) => command.run()?,)*
                     #[cfg(feature = "rest")]
-                    Self::Service(command) => command.run(),
+                    Self::Service(command) => return Ok(command.run()),
+                    #[cfg(feature = "shell")]
+                    Self::Shell(command) => {
+                        command.run(help::completed(Arguments::command()), execute)?
+                    }
                 }
+                Ok(ExitCode::SUCCESS)
             }
         }
     };
@@ -201,11 +213,14 @@ impl Stress {
 /// Runs the command that the arguments of the process name.
 pub fn run() -> ExitCode {
     let matches = help::completed(Arguments::command()).get_matches();
+    execute(&matches).unwrap_or_else(|failure| exit_code(Err(failure)))
+}
+
+/// Runs the command that `matches` names.
+fn execute(matches: &ArgMatches) -> Outcome<ExitCode> {
     if let Some(failure) = matches.subcommand_name().and_then(help::missing) {
-        return exit_code(Err(failure));
+        return Err(failure);
     }
-    match Arguments::from_arg_matches(&matches) {
-        Ok(arguments) => arguments.command.run(),
-        Err(error) => error.exit(),
-    }
+    let arguments = Arguments::from_arg_matches(matches);
+    arguments.map_err(|error| Failure::Usage(error.to_string()))?.command.run()
 }

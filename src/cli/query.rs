@@ -2,8 +2,8 @@
 //! explains the cost of finding them.
 //!
 //! Invariants
-//! * rows are printed as they are read; memory holds only one page of a table for people, and one
-//!   line per partition if requested;
+//! * rows are printed as they are read; memory holds only one page of a table for people, one line
+//!   per partition if requested, and what `order` holds with --order-by;
 //! * the filter is parsed before the database is opened.
 //!
 //! `crate::query` parses and evaluates filters; `output` lays out the results.
@@ -11,13 +11,13 @@
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::slice;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::open::{FilterArgs, open_to_read};
+use super::order::{self, Order};
 use super::output::{
     Format, Output, TableArgs, average, with_thousands, write_cells, write_entities,
 };
@@ -60,6 +60,10 @@ pub(super) struct Query {
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
+    /// Sort by properties: 'Price desc, RowKey'
+    #[arg(long, value_name = "ORDER", value_parser = order::read)]
+    #[arg(conflicts_with_all = ["page", "next_pk", "reverse", "explain", "count", "aggregate"])]
+    order_by: Option<Order>,
     /// Read everything, print no entity, and explain the cost
     #[arg(long, conflicts_with_all = ["count", "aggregate"])]
     explain: bool,
@@ -89,7 +93,13 @@ On a terminal a table ends after 1,000 entities, and standard error says how to 
 and with --top, nothing is cut. With --explain there are no rows: text, or one JSON object with
 --format json or ndjson.
 
+--order-by sorts in memory, at most 128 MiB of entities; with --top N it holds only N of them. An
+entity without the property comes first, with desc last. Numbers of all types are compared by value;
+values of other types have the order texts, binaries, booleans, numbers, times, guids. Ties are in
+key order. Azure Table storage sorts by keys alone, so rowstone's server has no such option.
+
 Examples:
+  rowstone query flights Flights --order-by 'dep_delay desc, dest' --top 5
   rowstone query flights Flights --filter \"dep_delay gt 120 and origin eq 'JFK'\"
   rowstone query flights Flights \\
       --filter \"dep_delay gt 120 and origin eq 'JFK'\" --explain
@@ -118,8 +128,12 @@ impl Query {
             if self.explain {
                 let explain = query.explain()?;
                 let matched = explain.rows_returned() > 0;
-                let notes = notes(&table, &filter, self.named(), matched);
+                let notes = notes(&table, &filter, Some(&self.named()), matched);
                 return Ok(self.write_explain(output, &explain, &notes)?);
+            }
+            if let Some(order) = &self.order_by {
+                more = self.write_sorted(output, order, query, &matched)?;
+                return Ok(());
             }
             match (&self.aggregate, self.by_partition) {
                 _ if self.count && self.by_partition => {
@@ -143,7 +157,7 @@ impl Query {
             }
         })?;
         if !self.explain {
-            note(&table, &filter, self.named(), matched.get());
+            note(&table, &filter, Some(&self.named()), matched.get());
         }
         if let Some(more) = more {
             eprint_line(&more);
@@ -152,8 +166,11 @@ impl Query {
     }
 
     fn query(&self, table: &Table, filter: Filter) -> Result<query::Query> {
-        let mut query = table.query(filter)?.select_some(self.names());
-        if let Some(top) = self.top {
+        // The properties to sort by are read, but only the selected ones are printed.
+        let read = self.names().map(|names| names.iter().chain(self.ordered()).cloned());
+        let read = read.map(|names| names.collect::<Vec<_>>());
+        let mut query = table.query(filter)?.select_some(read.as_deref());
+        if let Some(top) = self.top.filter(|_| self.order_by.is_none()) {
             query = query.top(top);
         }
         if let Some(partition_key) = self.next_pk.clone() {
@@ -168,14 +185,42 @@ impl Query {
         self.select.as_deref().filter(|names| names.iter().all(|name| name != "*"))
     }
 
-    /// Returns the names of the properties to print or to aggregate.
-    fn named(&self) -> Option<&[String]> {
-        self.select.as_deref().or(self.aggregate.as_ref().map(slice::from_ref))
+    /// Returns the names of the properties to sort by.
+    fn ordered(&self) -> impl Iterator<Item = &String> {
+        self.order_by.iter().flat_map(Order::names)
+    }
+
+    /// Returns the names of the properties to print, to aggregate or to sort by.
+    fn named(&self) -> Vec<String> {
+        let names = self.select.iter().flatten().chain(&self.aggregate).chain(self.ordered());
+        names.cloned().collect()
+    }
+
+    /// Whether a table without --top is to end after [`PAGE_ENTITIES`].
+    fn is_cut(&self) -> bool {
+        self.top.is_none() && self.format.get() == Format::Table && io::stdout().is_terminal()
     }
 
     fn is_paged(&self) -> bool {
-        let for_people = self.format.get() == Format::Table && io::stdout().is_terminal();
-        self.page || for_people && self.top.is_none()
+        self.page || self.is_cut()
+    }
+
+    /// Prints the entities in `order`, and returns how to see more if the table was cut.
+    fn write_sorted(
+        &self,
+        output: &mut Output,
+        order: &Order,
+        query: query::Query,
+        matched: &Cell<bool>,
+    ) -> Outcome<Option<String>> {
+        let top = self.top.or_else(|| self.is_cut().then_some(PAGE_ENTITIES));
+        let (entities, has_more) = order.sorted(query, top, order::BYTES_MAX)?;
+        matched.set(!entities.is_empty());
+        let each = || Ok(entities.iter().cloned().map(Ok));
+        write_entities(output, each, self.names(), self.format.get())?;
+        let shown = with_thousands(entities.len() as u64);
+        let is_to_tell = has_more && self.top.is_none();
+        Ok(is_to_tell.then(|| format!("{shown} shown, there are more: --top N shows N of them")))
     }
 
     /// Prints a page, and returns the continuation if there is more.

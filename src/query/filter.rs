@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Code, Error, Result};
-use crate::model::{Entity, Value, ValueRef};
+use crate::model::{Entity, Value};
 
 use super::tree::{CompareOp, Comparison, DEPTH_MAX, Node, Property};
 use super::{compare, parse};
@@ -131,12 +131,7 @@ impl Filter {
     /// Whether `entity` meets the filter. An entity that was not read from a table has no
     /// Timestamp, so every comparison with its Timestamp is false.
     pub fn matches(&self, entity: &Entity) -> bool {
-        compare::holds(&self.node, &|property| match property {
-            Property::PartitionKey => Some(ValueRef::String(entity.partition_key())),
-            Property::RowKey => Some(ValueRef::String(entity.row_key())),
-            Property::Timestamp => entity.timestamp().map(ValueRef::DateTime),
-            Property::Named(name) => entity.value(name),
-        })
+        compare::holds(&self.node, &|property| property.of(entity))
     }
 
     /// Parses a filter. An error includes the index of the character that it refers to, if there is

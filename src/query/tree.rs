@@ -8,7 +8,7 @@
 //! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded. A deeper tree
 //!   becomes `TooDeep`, which has no parent, and which every query refuses.
 
-use crate::model::Value;
+use crate::model::{Entity, Value, ValueRef};
 use crate::named::named;
 
 /// The maximum depth of a tree.
@@ -152,6 +152,18 @@ impl Node {
                 1 + nodes.iter().map(Node::depth).max().unwrap_or(0)
             }
             Node::Not(node) => 1 + node.depth(),
+        }
+    }
+}
+
+impl Property {
+    /// Returns the value that `entity` has; `None` if it lacks the property.
+    pub(crate) fn of<'e>(&self, entity: &'e Entity) -> Option<ValueRef<'e>> {
+        match self {
+            Property::PartitionKey => Some(ValueRef::String(entity.partition_key())),
+            Property::RowKey => Some(ValueRef::String(entity.row_key())),
+            Property::Timestamp => entity.timestamp().map(ValueRef::DateTime),
+            Property::Named(name) => entity.value(name),
         }
     }
 }

@@ -17,6 +17,8 @@ mod inspect;
 mod moving;
 mod query;
 mod reading;
+#[cfg(feature = "shell")]
+mod shell;
 #[cfg(unix)]
 mod stress;
 

@@ -290,3 +290,56 @@ fn a_filter_that_cannot_match_is_noted() {
     place.ok("create-table db Empty");
     assert_eq!(query_of(&place, "Empty", "Prise lt 0.5", "").err, "");
 }
+
+/// Runs `query` with an order, which may contain spaces, and other arguments, which may not.
+fn ordered(place: &Place, table: &str, order: &str, arguments: &str) -> Run {
+    let mut command = place.command(&format!("query db {table} {arguments}"));
+    Run::of(command.args(["--order-by", order]).output().unwrap())
+}
+
+/// In partition `a` three rows have a text as `A`, which precedes all numbers.
+#[test]
+fn rows_are_sorted_by_properties_of_any_type_and_need_not_show_them() {
+    let place = grid();
+    let rows = |order: &str, arguments: &str| {
+        let mut command = place.command(&format!("query db Tab --format csv {arguments}"));
+        command.args(["--filter", "PartitionKey eq 'a'", "--order-by", order]);
+        let out = Run::of(command.output().unwrap()).ok();
+        out.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let ascending = ["03", "07", "11", "00", "01", "02", "04", "05", "06", "08", "09", "10"];
+    assert_eq!(rows("A", "--select RowKey"), ascending);
+    assert_eq!(rows("A desc", "--select RowKey --top 4"), ["10", "09", "08", "06"]);
+    assert_eq!(rows("A desc", "--select B --top 2"), ["10.5", "9.5"]);
+    assert_eq!(rows("A, B desc", "--select RowKey --top 4"), ["11", "07", "03", "00"]);
+    let last = ordered(&place, "Tab", "PartitionKey desc, RowKey desc", "--top 1 --format csv");
+    assert_eq!(last.ok(), "PartitionKey,RowKey,A,B\nit's -,11,x,11.5\n");
+    for (format, expected) in [
+        ("table", "RowKey\n------\n10\n\n1 entity\n"),
+        ("csv", "RowKey\n10\n"),
+        ("ndjson", "\"RowKey\":\"10\"}\n"),
+        ("json", "\"RowKey\":\"10\"}\n]\n"),
+    ] {
+        let arguments = format!("--top 1 --select RowKey --format {format}");
+        let out = ordered(&place, "Tab", "A desc", &arguments).ok();
+        assert!(out.ends_with(expected), "{out}");
+    }
+    let parts = parts();
+    let keys = |order: &str| ordered(&parts, "parts", order, "--format csv --select RowKey").ok();
+    assert_eq!(keys("Stock"), "RowKey\nm4x20\nm4\n");
+    assert_eq!(keys("Stock desc"), "RowKey\nm4\nm4x20\n");
+    let unknown = ordered(&parts, "parts", "Prise", "");
+    assert!(unknown.err.contains("no entity has the property Prise; the nearest is Price"));
+}
+
+#[test]
+fn an_order_excludes_pages_and_what_prints_no_rows() {
+    let place = grid();
+    for other in ["--page", "--next-pk a", "--reverse", "--explain", "--count", "--aggregate B"] {
+        let name = other.split(' ').next().unwrap();
+        let text = format!("'{name}");
+        ordered(&place, "Tab", "A", other).fails(2, &["cannot be used with", "--order-by", &text]);
+    }
+    ordered(&place, "Tab", "A up", "").fails(2, &["'up' after the property A"]);
+    assert!(place.ok("query --help").contains("rowstone's server has no such option"));
+}
