@@ -39,6 +39,13 @@ impl Candidates {
         let words: Vec<&str> = before.split_whitespace().collect();
         let mut names = self.names(&words, word.starts_with('-'));
         names.retain(|name| name.starts_with(word));
+        // A word in quotes or in a list may go on.
+        let is_whole = before.chars().last().is_none_or(char::is_whitespace);
+        if let [name] = &mut names[..]
+            && is_whole
+        {
+            name.push(' ');
+        }
         (start, names)
     }
 
@@ -136,14 +143,14 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(candidates.of(line), (start, names), "{line}");
         };
-        check("que", 0, &["query"]);
-        check("\\t", 0, &["\\timing"]);
-        check("help des", 5, &["describe"]);
-        check("query p", 6, &["parts"]);
+        check("que", 0, &["query "]);
+        check("\\t", 0, &["\\timing "]);
+        check("help des", 5, &["describe "]);
+        check("query p", 6, &["parts "]);
         check("query é", 6, &[]);
-        check("\\d ", 3, &["parts"]);
-        check("query parts --ord", 12, &["--order-by"]);
-        check("query parts --format j", 21, &["json"]);
+        check("\\d ", 3, &["parts "]);
+        check("query parts --ord", 12, &["--order-by "]);
+        check("query parts --format j", 21, &["json "]);
         check("query parts --select Price,S", 27, &["Stock"]);
         check("query parts --filter \"(Pr", 23, &["Price"]);
         check("query none --select P", 20, &[]);

@@ -77,7 +77,24 @@ impl Pages {
         }
         let page = Man::new(command);
         let mut file = self.overwrite.create(&self.out.join(page.get_filename()))?;
-        page.render(&mut file)?;
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        file.write_all(unfilled(&String::from_utf8_lossy(&text)).as_bytes())?;
         Ok(file.flush()?)
     }
+}
+
+/// Keeps lines that are indented, such as examples, as they are.
+fn unfilled(page: &str) -> String {
+    let mut text = String::new();
+    let mut is_indented = false;
+    for line in page.lines() {
+        if line.starts_with(' ') != is_indented {
+            is_indented = !is_indented;
+            text.push_str(if is_indented { ".nf\n" } else { ".fi\n" });
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }

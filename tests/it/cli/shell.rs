@@ -31,7 +31,7 @@ fn a_script_runs_to_its_end_and_names_the_lines_that_failed() {
         "line 12: error: ",
         "error: 6 lines failed",
     ];
-    assert!(run.out.starts_with("Table,"), "{}", run.out);
+    assert!(run.out.starts_with("TableName,"), "{}", run.out);
     assert!(run.out.contains("\nparts,2,"), "{}", run.out);
     assert!(run.out.contains("\nRowKey\nm4x20\n"), "{}", run.out);
     assert!(run.out.contains("\nRowKey  new\n"), "{}", run.out);
@@ -94,6 +94,8 @@ fn completions_and_pages_have_all_commands_and_the_same_bytes_each_time() {
     }
     let page = place.read("two/rowstone-query.1");
     assert!(page.contains("order\\-by") && page.contains("rowstone query"), "{page}");
+    let example = "\n.nf\n  rowstone query flights Flights \\-\\-order\\-by";
+    assert!(page.contains(example), "{page}");
     assert!(names("two").contains(&"rowstone.1".to_owned()));
     place.fails("man --out two", 2, &["two/", "exists", "--force"]);
     place.ok("man --out two --force");
