@@ -87,12 +87,12 @@ const ORDERED_PARTITIONS_MIN: u64 = 32;
 /// Keys count as ordered by time if at least this share of pairs of neighbouring partitions were
 /// created in the order of their keys. For keys that are independent of time the share is one half,
 /// with a standard error of 9 % for 32 pairs.
-const ORDERED_SHARE: f64 = 0.9;
+pub(crate) const ORDERED_SHARE: f64 = 0.9;
 /// Minimum load in operations per second; a lower load is ignored.
 const OPS_MIN: f64 = 10.0;
 /// A partition with at least this share of the load is hot. A range with at least this share of the
 /// writes takes most of the writes.
-const HOT_SHARE: f64 = 0.5;
+pub(crate) const HOT_SHARE: f64 = 0.5;
 /// A partition of at least this many entities is assumed to grow without bound if it has
 /// `UNBOUNDED_TIMES` times the median number of entities, or more than half of the table's
 /// entities.

@@ -41,9 +41,7 @@ pub struct DataShape {
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
     /// The share, 0 to 1, of pairs of neighbouring partitions, in key order, in which the one with
-    /// the higher key was created later. For rows that an import samples from a file, it is the
-    /// share of pairs of consecutive rows with different PartitionKeys in which the later row has
-    /// the higher key. About 0.5 if keys are independent of time.
+    /// the higher key was created later. About 0.5 if keys are independent of time.
     pub ascending: f64,
     /// Where the newest entities are. The table is cut in key order into twenty parts with equal
     /// numbers of entities. Each value is a part's share, 0 to 1, of the newest tenth of the

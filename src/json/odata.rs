@@ -160,6 +160,12 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// Returns the names of the members, without annotations.
+    #[cfg(feature = "cli")]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|(name, _)| &**name)
+    }
+
     /// Returns the entity with these keys and the object's other members. The limits of the data
     /// model are checked later, by the write.
     pub(crate) fn entity(

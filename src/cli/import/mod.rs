@@ -10,6 +10,7 @@
 //!
 //! Not here: groups and their durability (`table`), JSON (`json`).
 
+pub(super) mod candidates;
 mod columns;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
@@ -21,6 +22,7 @@ mod report;
 mod rows;
 pub(super) mod sample;
 mod sink;
+mod sketch;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,83 +1,97 @@
-//! Collects the keys that the rows of a file would get, for `advise --sample`. Loads no rows.
+//! Collects the keys that the rows of a file would get, and ranks keys that they could get, for
+//! `advise --sample`. Loads no rows.
 //!
-//! Memory grows by about 100 bytes per partition and, with row keys, by 8 bytes per row.
+//! Memory is bounded for files of any size: `sketch` and `candidates` have the limits, together
+//! about 80 MiB.
 
-use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
+use super::candidates::{Columns, Ranking};
 use super::columns::{header_names, usage};
-use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, parse_json, unreadable};
+use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
+use super::sketch::{Repeats, Sketch};
 use crate::cli::csv::{CsvReader, delimiter_of};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files;
-use crate::codec::{HashSeed, hash};
-use crate::db::shape::ShapeBuilder;
-use crate::db::{DataShape, PartitionSize};
+use crate::db::DataShape;
+use crate::json::elements::Elements;
+use crate::json::odata::Members;
 use crate::json::window::Lines;
 use crate::model::Template;
 
+/// The maximum memory for the partitions of the requested keys, in bytes.
+const PARTITIONS_MEMORY_MAX: usize = 8 << 20;
+
 /// The keys found in a file.
 pub(in crate::cli) struct Sample {
-    pub(in crate::cli) data: DataShape,
+    /// The number of rows, without those that an import would reject.
+    pub(in crate::cli) rows: u64,
+    /// The partitions by the requested PartitionKey, if one was requested.
+    pub(in crate::cli) data: Option<DataShape>,
     /// The number of rows whose keys occurred in an earlier row; `None` if no RowKey was requested.
     pub(in crate::cli) repeated: Option<u64>,
+    /// Whether numbers of partitions, or of rows with repeated keys, are estimates.
+    pub(in crate::cli) is_estimate: bool,
+    pub(in crate::cli) ranking: Ranking,
 }
 
 /// Counts rows by their keys.
-#[derive(Default)]
-struct Counting {
-    partitions: BTreeMap<String, (u64, u64)>,
-    last: Option<String>,
-    /// The number of pairs of consecutive rows with different PartitionKeys, and how many of these
-    /// pairs are in ascending order.
-    pairs: (u64, u64),
-    keys: HashSet<u64>,
+struct Counting<'t> {
+    partition_key: Option<&'t str>,
+    row_key: Option<&'t str>,
     rows: u64,
+    partitions: Sketch,
+    repeats: Repeats,
+    /// `None` before the first row.
+    columns: Option<Columns>,
 }
 
 /// Reads a file of CSV, NDJSON or JSON, and builds the keys of its rows from the templates.
-pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sample> {
+pub(in crate::cli) fn read(path: &str, pk: Option<&str>, rk: Option<&str>) -> Outcome<Sample> {
     let input = files::open_input(path)?;
-    let mut counting = Counting::default();
+    let mut counting = Counting::new(pk, rk);
     match format_of(&input.head) {
         InputFormat::Csv => {
-            let reader = CsvReader::new(input.reader, delimiter_of(&input.head));
-            counting.read_csv(reader, path, pk, rk)?;
+            counting.read_csv(CsvReader::new(input.reader, delimiter_of(&input.head)), path)?;
         }
-        InputFormat::Ndjson => counting.read_ndjson(input.reader, path, pk, rk)?,
-        InputFormat::Json => counting.read_json(input.reader, path, pk, rk)?,
+        InputFormat::Ndjson => counting.read_ndjson(input.reader, path)?,
+        InputFormat::Json => counting.read_json(input.reader, path)?,
         InputFormat::Parquet => {
             let problem = format!("{path} is Parquet, but a sample is CSV, JSON or NDJSON");
             return Err(Failure::Usage(problem));
         }
     }
-    Ok(counting.finish(rk.is_some()))
+    Ok(counting.finish())
 }
 
-impl Counting {
-    fn read_csv(
-        &mut self,
-        mut reader: CsvReader<impl Read>,
-        path: &str,
-        pk: &str,
-        rk: Option<&str>,
-    ) -> Outcome {
+impl<'t> Counting<'t> {
+    fn new(partition_key: Option<&'t str>, row_key: Option<&'t str>) -> Self {
+        let (partitions, repeats) = (Sketch::new(PARTITIONS_MEMORY_MAX), Repeats::new());
+        Self { partition_key, row_key, rows: 0, partitions, repeats, columns: None }
+    }
+
+    fn read_csv(&mut self, mut reader: CsvReader<impl Read>, path: &str) -> Outcome {
         let bad = |error| unreadable(path, &error);
         let Some(header) = reader.next().map_err(bad)? else {
             return Err(Failure::Other(format!("{path} is empty")));
         };
         let names = header_names(&header, &[])?;
         let find = |name: &str| names.iter().position(|column| column == name);
-        let parse = |template: &str| {
-            Template::parse(template, find).map_err(|problem| usage(problem, &names))
+        let parse = |template: Option<&str>| {
+            let parse = |template| Template::parse(template, find);
+            template.map(parse).transpose().map_err(|problem| usage(problem, &names))
         };
-        let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
+        let (pk, rk) = (parse(self.partition_key)?, parse(self.row_key)?);
+        let mut columns = Columns::new(names.iter().map(String::as_str));
         let (mut partition, mut row_key) = (Vec::new(), Vec::new());
         while let Some(row) = reader.next().map_err(bad)? {
             // Rows that an import would reject are not counted.
             if row.problem.is_some() || row.len() != names.len() {
                 continue;
             }
+            self.rows += 1;
+            columns.add(|i, _| std::str::from_utf8(row.field(i)).ok());
+            let Some(pk) = &pk else { continue };
             partition.clear();
             row_key.clear();
             pk.expand(&mut partition, |i| row.field(i));
@@ -85,75 +99,71 @@ impl Counting {
                 rk.expand(&mut row_key, |i| row.field(i));
             }
             let bytes = row.fields().map(<[u8]>::len).sum::<usize>();
-            let partition = String::from_utf8_lossy(&partition);
-            self.add(&partition, rk.is_some().then_some(&row_key), bytes as u64);
+            self.add(&String::from_utf8_lossy(&partition), &row_key, bytes as u64);
         }
+        self.columns = Some(columns);
         Ok(())
     }
 
-    fn read_ndjson(
-        &mut self,
-        source: impl Read,
-        path: &str,
-        pk: &str,
-        rk: Option<&str>,
-    ) -> Outcome {
-        // If no RowKey was requested, an empty template replaces it, so that lines need not have a
-        // RowKey.
-        let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
+    fn read_ndjson(&mut self, source: impl Read, path: &str) -> Outcome {
+        let mut keys = self.member_keys()?;
         let mut lines = Lines::new(source, LINE_BYTES_MAX);
         while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
-            let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) else {
-                continue;
-            };
-            if let Ok(entity) = keys.entity(bytes) {
-                let row_key = entity.row_key().as_bytes().to_vec();
-                let row_key = rk.is_some().then_some(&row_key);
-                self.add(entity.partition_key(), row_key, bytes.len() as u64);
+            match line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) {
+                Some(bytes) => self.add_object(&mut keys, bytes),
+                None => {}
             }
         }
         Ok(())
     }
 
-    fn read_json(&mut self, source: impl Read, path: &str, pk: &str, rk: Option<&str>) -> Outcome {
-        let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
-        let parsed = parse_json(source, &mut keys, |_, row| {
-            if let Ok(entity) = row {
-                let row_key = rk.is_some().then(|| entity.row_key().as_bytes().to_vec());
-                self.add(entity.partition_key(), row_key.as_ref(), entity.size() as u64);
-            }
-            true
-        });
-        parsed.map_err(|error| unreadable(path, &error))
+    fn read_json(&mut self, source: impl Read, path: &str) -> Outcome {
+        let mut keys = self.member_keys()?;
+        let mut elements = Elements::new(source, LINE_BYTES_MAX);
+        while let Some(element) = elements.next().map_err(|error| unreadable(path, &error))? {
+            element.bytes.map_or((), |bytes| self.add_object(&mut keys, bytes));
+        }
+        Ok(())
     }
 
-    fn add(&mut self, partition: &str, row_key: Option<&Vec<u8>>, bytes: u64) {
+    /// Returns a parser of rows. An empty template replaces a key that was not requested, so that
+    /// rows need not have it.
+    fn member_keys(&self) -> Outcome<MemberKeys> {
+        let template = |requested: Option<&'t str>| Some(requested.unwrap_or_default());
+        MemberKeys::new(template(self.partition_key), template(self.row_key))
+    }
+
+    /// Counts a row in JSON, unless an import would reject it.
+    fn add_object(&mut self, keys: &mut MemberKeys, bytes: &[u8]) {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let (Ok(entity), Ok(members)) = (keys.entity(bytes), Members::read(text)) else { return };
         self.rows += 1;
-        if let Some(row_key) = row_key {
-            let key = [partition.as_bytes(), &[0], row_key].concat();
-            self.keys.insert(hash(HashSeed(0), &key));
-        }
-        match self.partitions.get_mut(partition) {
-            Some((rows, sum)) => (*rows, *sum) = (*rows + 1, *sum + bytes),
-            None => drop(self.partitions.insert(partition.to_owned(), (1, bytes))),
-        }
-        if self.last.as_deref() != Some(partition) {
-            if let Some(last) = &self.last {
-                self.pairs.0 += 1;
-                self.pairs.1 += u64::from(last.as_str() < partition);
-            }
-            self.last = Some(partition.to_owned());
+        // A member that the first row lacks is missing in a row, so it cannot form keys.
+        let columns = self.columns.get_or_insert_with(|| Columns::new(members.names()));
+        columns.add(|_, name| members.raw(name));
+        if self.partition_key.is_some() {
+            let row_key = entity.row_key().as_bytes();
+            self.add(entity.partition_key(), row_key, bytes.len() as u64);
         }
     }
 
-    fn finish(self, has_row_keys: bool) -> Sample {
-        let mut builder = ShapeBuilder::new();
-        for (partition_key, (entities, bytes)) in self.partitions {
-            builder.add(PartitionSize { partition_key, entities, bytes });
+    fn add(&mut self, partition: &str, row_key: &[u8], bytes: u64) {
+        if self.row_key.is_some() {
+            self.repeats.add(&[partition.as_bytes(), &[0], row_key].concat());
         }
-        (0..self.pairs.0).for_each(|i| builder.add_pair(i < self.pairs.1));
-        let repeated = has_row_keys.then(|| self.rows - self.keys.len() as u64);
-        Sample { data: builder.finish(true), repeated }
+        self.partitions.add(partition, bytes);
+    }
+
+    fn finish(self) -> Sample {
+        let is_estimate = self.partitions.is_estimate() || self.repeats.is_estimate();
+        let columns = self.columns.unwrap_or_else(|| Columns::new(std::iter::empty()));
+        Sample {
+            rows: self.rows,
+            data: self.partition_key.map(|_| self.partitions.finish()),
+            repeated: self.row_key.map(|_| self.repeats.count()),
+            is_estimate,
+            ranking: columns.rank(),
+        }
     }
 }
 
@@ -161,42 +171,57 @@ impl Counting {
 mod tests {
     use super::*;
 
-    fn csv(text: &str, pk: &str, rk: Option<&str>) -> Sample {
-        let mut counting = Counting::default();
-        let reader = CsvReader::new(text.as_bytes(), b',');
-        counting.read_csv(reader, "test", pk, rk).unwrap();
-        counting.finish(rk.is_some())
+    fn csv(text: &str, pk: Option<&str>, rk: Option<&str>) -> Sample {
+        let mut counting = Counting::new(pk, rk);
+        counting.read_csv(CsvReader::new(text.as_bytes(), b','), "test").unwrap();
+        counting.finish()
     }
 
     #[test]
     fn rows_are_counted_by_the_keys_they_would_get() {
         let text = "day,id,x\n1,a,5\n1,b,5\n2,a,5\nbad\n2,a,6\n";
-        let found = csv(text, "{day}", Some("{id}"));
-        assert_eq!((found.data.partitions, found.data.entities), (2, 4));
-        assert_eq!((found.data.ascending, found.repeated), (1.0, Some(1)));
-        let found = csv(text, "{id}", None);
-        assert_eq!((found.data.single_partitions, found.repeated), (1, None));
-        assert!(found.data.ascending < 0.7);
+        let found = csv(text, Some("{day}"), Some("{id}"));
+        let data = found.data.unwrap();
+        assert_eq!((data.partitions, data.entities, found.rows), (2, 4, 4));
+        assert_eq!((data.ascending, found.repeated), (1.0, Some(1)));
+        assert!(!found.is_estimate);
+        let found = csv(text, Some("{id}"), None);
+        assert_eq!((found.data.unwrap().single_partitions, found.repeated), (1, None));
+        let found = csv(text, None, None);
+        assert!(found.data.is_none() && found.ranking.candidates.len() == 3);
+    }
+
+    #[test]
+    fn keys_ordered_by_time_are_found_although_rows_return_to_earlier_keys() {
+        // Each hour's first row comes after the first row of the hour before, and its other rows
+        // between those of its neighbours, as in data of flights by departure.
+        let rows = (0..400u32).map(|i| format!("{:03},x\n", (i / 4).saturating_sub(i % 2)));
+        let text: String = std::iter::once("hour,v\n".to_owned()).chain(rows).collect();
+        let data = csv(&text, Some("{hour}"), None).data.unwrap();
+        assert!(data.partitions >= 99 && data.ascending > 0.98, "{}", data.ascending);
     }
 
     #[test]
     fn ndjson_rows_are_counted_like_csv_rows() {
         let text = "{\"day\":\"1\",\"id\":\"a\"}\n\n{\"day\":\"2\",\"id\":\"b\"}\nbad\n";
-        let mut counting = Counting::default();
-        counting.read_ndjson(text.as_bytes(), "test", "{day}", None).unwrap();
-        let found = counting.finish(false);
-        assert_eq!((found.data.partitions, found.data.entities), (2, 2));
-        let mut counting = Counting::default();
+        let mut counting = Counting::new(Some("{day}"), None);
+        counting.read_ndjson(text.as_bytes(), "test").unwrap();
+        let found = counting.finish();
+        let data = found.data.unwrap();
+        assert_eq!((data.partitions, data.entities), (2, 2));
+        let names: Vec<_> = found.ranking.candidates.iter().map(|c| &*c.template).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        let mut counting = Counting::new(Some("{day}"), None);
         let text = format!("[{}]", text.replace("\n\n", ",").replace("\nbad", ",[]"));
-        counting.read_json(text.as_bytes(), "test", "{day}", None).unwrap();
-        let found = counting.finish(false);
-        assert_eq!((found.data.partitions, found.data.entities), (2, 2));
+        counting.read_json(text.as_bytes(), "test").unwrap();
+        let data = counting.finish().data.unwrap();
+        assert_eq!((data.partitions, data.entities), (2, 2));
     }
 
     #[test]
     fn an_unknown_column_is_a_usage_error() {
         let reader = CsvReader::new(&b"a,b\n"[..], b',');
-        let read = Counting::default().read_csv(reader, "test", "{c}", None);
+        let read = Counting::new(Some("{c}"), None).read_csv(reader, "test");
         assert!(matches!(read, Err(Failure::Usage(text)) if text.contains("columns: a, b")));
     }
 }

@@ -1,10 +1,15 @@
 //! Recommends a finer PartitionKey if the application's peak load is too high for one partition.
-//! The finer key also contains the value of a property, or a bucket number.
+//! The finer key also contains the value of a property, or a bucket number. Of the properties that
+//! divide the load far enough, the recommended one is that which most filters of the application's
+//! queries name, so that these queries still read one partition.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::model::{Entity, ValueRef};
+use crate::query::Filter;
+use crate::query::tree::{CompareOp, Node, Property};
 
 /// Azure Table storage's target of 2010 for one partition, in entities per second, and the
 /// percentage of this target that a partition should use at most.
@@ -24,44 +29,86 @@ impl Sample {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Add the property `name` to the PartitionKey. The partition of its most frequent value then
-    /// gets `rate` entities per second at the peak.
-    Property { partition: String, name: String, values: usize, heaviest: String, rate: u32 },
+    /// gets `rate` entities per second at the peak. `named` of `filters` filters require one value
+    /// of the property.
+    Property {
+        partition: String,
+        name: String,
+        values: usize,
+        heaviest: String,
+        rate: u32,
+        named: usize,
+        filters: usize,
+    },
     /// Add a bucket number to the PartitionKey, because no property divides the load far enough.
-    Bucket { partition: String, buckets: u32 },
+    Bucket { partition: String, buckets: u32, filters: usize },
 }
 
 impl Advice {
-    pub(super) fn new(partition: &str, rate: u32, rows: &[Entity]) -> Advice {
+    pub(super) fn new(partition: &str, rate: u32, rows: &[Entity], filters: &[Filter]) -> Advice {
         let limit = TARGET * USED_PERCENT / 100;
-        let best = divisions(rows).into_iter().min_by_key(|(_, counts)| heaviest(counts).1);
-        let property = best.and_then(|(name, counts)| {
-            let (value, count) = heaviest(&counts);
+        let peak = |count: usize| {
             let share = u64::from(rate) * count as u64 / rows.len().max(1) as u64;
-            let rate = u32::try_from(share).ok().filter(|share| *share <= limit)?;
-            let (values, heaviest) = (counts.len(), value.to_owned());
-            Some(Advice::Property { partition: partition.into(), name, values, heaviest, rate })
+            u32::try_from(share).ok().filter(|share| *share <= limit)
+        };
+        let fits = divisions(rows).into_iter().filter_map(|(name, counts)| {
+            let (value, count) = heaviest(&counts);
+            let named = filters.iter().filter(|filter| requires(filter.node(), &name)).count();
+            let (heaviest, values) = (value.to_owned(), counts.len());
+            Some((Reverse(named), count, name, values, heaviest, peak(count)?))
         });
-        let buckets = rate.div_ceil(limit).max(2);
-        property.unwrap_or_else(|| Advice::Bucket { partition: partition.into(), buckets })
+        let (partition, filters) = (partition.to_owned(), filters.len());
+        match fits.min() {
+            Some((Reverse(named), _, name, values, heaviest, rate)) => {
+                Advice::Property { partition, name, values, heaviest, rate, named, filters }
+            }
+            None => Advice::Bucket { partition, buckets: rate.div_ceil(limit).max(2), filters },
+        }
+    }
+}
+
+/// Whether every entity that matches has one value of the property `name`, which the filter states.
+fn requires(node: &Node, name: &str) -> bool {
+    match node {
+        Node::Compare(term) => {
+            let is_it = matches!(&term.property, Property::Named(named) if **named == *name);
+            is_it && term.op == CompareOp::Eq
+        }
+        Node::And(nodes) => nodes.iter().any(|node| requires(node, name)),
+        Node::All | Node::Or(_) | Node::Not(_) | Node::TooDeep => false,
     }
 }
 
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Advice::Property { partition, name, values, heaviest, rate } => write!(
-                f,
-                "a finer key: add the property {name}, as in '{partition};{heaviest}': {values} partitions, \
-                 the heaviest with {rate}/s of the peak"
-            ),
-            Advice::Bucket { partition, buckets } => {
+            Advice::Property { partition, name, values, heaviest, rate, named, filters } => {
+                write!(
+                    f,
+                    "a finer key: add the property {name}, as in '{partition};{heaviest}': {values} \
+                     partitions, the heaviest with {rate}/s of the peak"
+                )?;
+                match filters {
+                    0 => Ok(()),
+                    _ => write!(
+                        f,
+                        "; {named} of {filters} filters state {name} and read one of the partitions, \
+                         others read all"
+                    ),
+                }
+            }
+            Advice::Bucket { partition, buckets, filters } => {
                 let last = buckets - 1;
                 write!(
                     f,
                     "a finer key: add a bucket at the end, '{partition};00' to '{partition};{last:02}', \
                      chosen at random or by a hash of the RowKey; all of them are \
                      PartitionKey ge '{partition};' and PartitionKey lt '{partition}<'"
-                )
+                )?;
+                match filters {
+                    0 => Ok(()),
+                    _ => write!(f, "; each query reads all {buckets} partitions"),
+                }
             }
         }
     }
@@ -117,16 +164,32 @@ mod tests {
 
     #[test]
     fn the_property_that_divides_best_is_advised() {
-        let text = Advice::new("Component", 3_000, &rows()).to_string();
+        let text = Advice::new("Component", 3_000, &rows(), &[]).to_string();
         assert!(text.contains("add the property Instance, as in 'Component;Inst0009'"), "{text}");
-        assert!(text.contains("10 partitions, the heaviest with 300/s"), "{text}");
+        assert!(text.ends_with("10 partitions, the heaviest with 300/s of the peak"), "{text}");
+    }
+
+    #[test]
+    fn a_property_that_the_filters_state_is_preferred() {
+        let filters = ["Half eq 1 and Id gt 5", "Instance ge 'a' or Half eq 1", "not (Half eq 1)"];
+        let filters = filters.map(|text| text.parse::<Filter>().unwrap());
+        let advise = |rate| Advice::new("Component", rate, &rows(), &filters).to_string();
+        // Half of 700/s is within the target, though Instance divides the rows further.
+        let text = advise(700);
+        assert!(text.contains("add the property Half, as in"), "{text}");
+        assert!(text.contains("350/s of the peak; 1 of 3 filters state Half"), "{text}");
+        // Half of 3,000/s is not.
+        let text = advise(3_000);
+        assert!(text.contains("property Instance") && text.contains("; 0 of 3 filters"), "{text}");
+        assert!(advise(5_000).ends_with("; each query reads all 13 partitions"));
     }
 
     #[test]
     fn a_bucket_is_advised_where_no_property_divides_enough() {
-        let bucket = |buckets| Advice::Bucket { partition: "Component".into(), buckets };
-        assert_eq!(Advice::new("Component", 5_000, &rows()), bucket(13));
-        assert_eq!(Advice::new("Component", 600, &[]), bucket(2));
+        let bucket =
+            |buckets| Advice::Bucket { partition: "Component".into(), buckets, filters: 0 };
+        assert_eq!(Advice::new("Component", 5_000, &rows(), &[]), bucket(13));
+        assert_eq!(Advice::new("Component", 600, &[], &[]), bucket(2));
         let text = bucket(13).to_string();
         assert!(text.contains("'Component;00' to 'Component;12'"), "{text}");
     }

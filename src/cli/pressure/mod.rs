@@ -7,9 +7,10 @@
 //!    targets of 2010 and of today (500 and 2,000 entities per second) refuse.
 //! 4. Report the verdicts, and recommend a finer key if needed.
 //!
-//! `advice` chooses a finer key; `timing` collects the latencies of requests.
+//! `mix` sends the requests; `advice` chooses a finer key; `timing` collects the latencies.
 
 mod advice;
+mod mix;
 mod timing;
 
 use std::io::Write;
@@ -20,7 +21,8 @@ use std::time::Duration;
 use clap::Args;
 
 use self::advice::{Advice, Sample};
-use self::timing::{Timing, micros};
+use self::mix::{Kind, Mix};
+use self::timing::Timing;
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open_durable, open_to_read};
 use super::output::{Output, print, with_thousands};
@@ -46,10 +48,8 @@ pub(super) struct Pressure {
     #[arg(long, value_name = "N", requires = "partition",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
-    /// Percentage of requests that are reads
-    #[arg(long, value_name = "PERCENT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(0..=100))]
-    reads: u32,
+    #[command(flatten)]
+    mix: Mix,
     /// Take the partition's entities from this database
     #[arg(long, value_name = "DB", requires = "sample_table")]
     sample: Option<PathBuf>,
@@ -73,23 +73,28 @@ pub(super) struct Pressure {
 
 pub(super) const HELP: &str = "\
 With --partition, the partition stress test instead: a test table is loaded, and the mix of
-reads and writes that the application has at its peak runs on that one partition: once as
-fast as possible, and once at the given rate against the targets of the service, which returns
-ServerBusy beyond 2,000 entities a second (500 by its articles of 2010). The verdict says
-whether the partition passes, and if not, which finer PartitionKey would. Exit status 1 if
-the peak is beyond what the service or this machine takes.
+reads, queries, groups, deletes and writes that the application has at its peak runs on that one
+partition: once as fast as possible, and once at the given rate against the targets of the service,
+which returns ServerBusy beyond 2,000 entities a second (500 by its articles of 2010). The verdict
+says whether the partition passes, and if not, which finer PartitionKey would. Of the properties
+that divide the load far enough, it is the one that most of the --filter options compare by eq: their
+queries then still read one partition. Exit status 1 if the peak is beyond what the service or this
+machine takes.
 
 Example:
   rowstone stress /tmp/peak --partition Component --rate 1200 --reads 80
   rowstone stress /tmp/peak --partition UA --rate 900 \\
-      --sample flights --sample-table Flights";
+      --sample flights --sample-table Flights
+  rowstone stress /tmp/peak --partition UA --rate 900 --reads 60 --queries 10 --groups 5 \\
+      --sample flights --sample-table Flights \\
+      --filter \"origin eq 'EWR' and dep_delay gt 60\"";
 
 const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
-/// The maximum number of requests against a target. This many exhaust the burst of one second that
-/// the target allows.
-const REQUESTS_MAX: u64 = 100_000;
+/// The maximum number of entities of the requests against a target. This many exhaust the burst of
+/// one second that the target allows.
+const ENTITIES_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
 const MARGIN_PERCENT: u64 = 20;
@@ -127,6 +132,7 @@ impl Pressure {
         let (Some(partition), Some(rate)) = (&self.partition, self.rate) else {
             return Err(Failure::Usage("name a --partition and a --rate".to_owned()));
         };
+        self.mix.check()?;
         let sample = self.read_sample(partition)?;
         let durability = durability.unwrap_or(Durability::Sync);
         let db = open_durable(dir, Create::IfMissing, durability)?;
@@ -139,8 +145,8 @@ impl Pressure {
             self.try_target("now", Targets::service(), &rows, rate)?,
         ];
         let wants_finer = trials.iter().any(|trial| trial.verdict == Verdict::Fail);
-        let advice = wants_finer.then(|| Advice::new(partition, rate, &rows));
-        let report = Report { partition, rate, reads: self.reads, timing, trials, advice };
+        let advice = wants_finer.then(|| Advice::new(partition, rate, &rows, &self.mix.filters));
+        let report = Report { partition, rate, mix: &self.mix, timing, trials, advice };
         print(|output| match json {
             true => output.object(|object| report.put(object)),
             false => report.write(output),
@@ -193,8 +199,9 @@ impl Pressure {
                     timing.elapsed = start;
                     return Ok(timing);
                 }
-                let is_read = self.request(table, rows, &mut rng)?;
-                timing.note(is_read, clock.monotonic().saturating_sub(start));
+                let kind = self.mix.next(&mut rng);
+                let entities = self.mix.send(kind, table, rows, &mut rng)?;
+                timing.note(kind, entities, clock.monotonic().saturating_sub(start));
             }
         };
         let timings: Vec<Result<Timing>> = std::thread::scope(|scope| {
@@ -210,20 +217,8 @@ impl Pressure {
         Ok(all)
     }
 
-    /// Sends one request of the mix; returns whether it was a read.
-    fn request(&self, table: &Table, rows: &[Entity], rng: &mut Rng) -> Result<bool> {
-        let row = rng.pick(rows);
-        let is_read = rng.chance(u64::from(self.reads), 100);
-        if is_read {
-            table.with_row(row.partition_key(), row.row_key(), |_| Ok(()))?;
-        } else {
-            table.upsert(row.clone())?;
-        }
-        Ok(is_read)
-    }
-
     /// Runs the mix at `rate` against a target, in an in-memory database whose clock advances with
-    /// each request.
+    /// each request by the time in which the application touches as many entities.
     fn try_target(
         &self,
         name: &'static str,
@@ -235,17 +230,31 @@ impl Pressure {
         let options = Options::new().background(Background::Threads).clock(clock.clone());
         let db: Db = options.durability(Durability::Buffered).throttle(targets).open_in_memory()?;
         let table = db.create_table(TABLE)?;
-        let requests = (u64::from(rate) * TARGET_SECONDS).min(REQUESTS_MAX);
-        let (mut rng, mut busy) = (Rng::from_seed(1), 0);
-        for _ in 0..requests {
-            match self.request(&table, rows, &mut rng) {
-                Ok(_) => {}
-                Err(error) if error.is_transient() => busy += 1,
-                Err(error) => return Err(error.into()),
-            }
-            clock.advance(Duration::from_secs(1) / rate);
-        }
         let target = targets.partition_entities_per_second;
+        if self.mix.queries > 0 {
+            // Queries are charged for the entities that they return, so they need the entities.
+            for row in rows {
+                table.upsert(row)?;
+                clock.advance(Duration::from_secs(1) / target);
+            }
+        }
+        let entities_max = (u64::from(rate) * TARGET_SECONDS).min(ENTITIES_MAX);
+        let (mut rng, mut busy) = (Rng::from_seed(1), 0);
+        let (mut requests, mut entities) = (0, 0);
+        while entities < entities_max {
+            let kind = self.mix.next(&mut rng);
+            let touched = match self.mix.send(kind, &table, rows, &mut rng) {
+                Ok(touched) => touched,
+                Err(error) if error.is_transient() => {
+                    busy += 1;
+                    self.mix.entities(kind)
+                }
+                Err(error) => return Err(error.into()),
+            };
+            requests += 1;
+            entities += touched;
+            clock.advance(Duration::from_secs(touched) / rate);
+        }
         let with_margin = u64::from(rate) * 100 <= u64::from(target) * (100 - MARGIN_PERCENT);
         let verdict = match (busy, with_margin) {
             (0, true) => Verdict::Pass,
@@ -264,7 +273,7 @@ impl Pressure {
 struct Report<'p> {
     partition: &'p str,
     rate: u32,
-    reads: u32,
+    mix: &'p Mix,
     timing: Timing,
     trials: [Trial; 2],
     advice: Option<Advice>,
@@ -279,17 +288,21 @@ impl Report<'_> {
     }
 
     fn is_too_slow(&self) -> bool {
-        self.timing.per_second() < u64::from(self.rate)
+        self.timing.entities_per_second() < u64::from(self.rate)
     }
 
     fn write(&self, output: &mut Output) -> std::io::Result<()> {
-        let (reads, writes) = (self.reads, 100 - self.reads);
-        writeln!(output, "partition '{}', {reads} % GET and {writes} % PUT", self.partition)?;
+        let shown = || Kind::ALL.into_iter().filter(|kind| self.mix.shows(*kind));
+        let share = |kind: Kind| format!("{} % {}", self.mix.percent(kind), kind.name());
+        let mut shares: Vec<_> = shown().map(share).collect();
+        let last = shares.pop().unwrap_or_default();
+        writeln!(output, "partition '{}', {} and {last}", self.partition, shares.join(", "))?;
         writeln!(output, "\nas fast as possible, here:")?;
-        for (name, side) in [("GET", &self.timing.reads), ("PUT", &self.timing.writes)] {
-            let rate = with_thousands(self.timing.rate(side));
-            let (p50, p99) = (micros(side, 50.0), micros(side, 99.0));
-            writeln!(output, "  {name}  {rate:>10}/s   p50 {p50:>7} µs   p99 {p99:>7} µs")?;
+        let width = shown().map(|kind| kind.name().len()).max().unwrap_or(0);
+        for kind in shown() {
+            let (name, rate) = (kind.name(), with_thousands(self.timing.rate(kind)));
+            let (p50, p99) = (self.timing.micros(kind, 50.0), self.timing.micros(kind, 99.0));
+            writeln!(output, "  {name:width$}  {rate:>10}/s   p50 {p50:>7} µs   p99 {p99:>7} µs")?;
         }
         writeln!(
             output,
@@ -304,8 +317,8 @@ impl Report<'_> {
             writeln!(output, "  {name:4}  {target:>5}/s   {busy:>17}   {verdict}")?;
         }
         if self.is_too_slow() {
-            let most = with_thousands(self.timing.per_second());
-            writeln!(output, "\nfail: this machine takes {most}/s of them")?;
+            let most = with_thousands(self.timing.entities_per_second());
+            writeln!(output, "\nfail: this machine takes {most} entities/s of them")?;
         }
         match &self.advice {
             Some(advice) => writeln!(output, "\n{advice}"),
@@ -316,11 +329,12 @@ impl Report<'_> {
     fn put(&self, object: &mut Object<'_>) {
         object.text("partition", self.partition);
         object.raw("rate", self.rate);
-        object.raw("reads_percent", self.reads);
-        for (name, side) in [("get", &self.timing.reads), ("put", &self.timing.writes)] {
-            object.raw(&format!("{name}_per_second"), self.timing.rate(side));
-            object.raw(&format!("{name}_p50_micros"), micros(side, 50.0));
-            object.raw(&format!("{name}_p99_micros"), micros(side, 99.0));
+        object.raw("reads_percent", self.mix.reads);
+        for kind in Kind::ALL.into_iter().filter(|kind| self.mix.shows(*kind)) {
+            let name = kind.name().to_ascii_lowercase();
+            object.raw(&format!("{name}_per_second"), self.timing.rate(kind));
+            object.raw(&format!("{name}_p50_micros"), self.timing.micros(kind, 50.0));
+            object.raw(&format!("{name}_p99_micros"), self.timing.micros(kind, 99.0));
         }
         for trial in &self.trials {
             object.raw(&format!("busy_at_{}", trial.target), trial.busy);
@@ -338,11 +352,11 @@ impl Report<'_> {
 mod tests {
     use super::*;
 
-    fn pressure() -> Pressure {
+    fn pressure(mix: Mix) -> Pressure {
         Pressure {
             partition: None,
             rate: None,
-            reads: 50,
+            mix,
             sample: None,
             sample_table: None,
             entities: 10,
@@ -354,8 +368,14 @@ mod tests {
 
     #[track_caller]
     fn check(rate: u32, expected: [Verdict; 2]) -> [u64; 2] {
-        let rows = [Entity::new("p", "r")];
-        let try_target = |targets| pressure().try_target("", targets, &rows, rate).unwrap();
+        check_mix(mix::tests::plain(50), 1, rate, expected)
+    }
+
+    #[track_caller]
+    fn check_mix(mix: Mix, rows: u32, rate: u32, expected: [Verdict; 2]) -> [u64; 2] {
+        let rows: Vec<_> = (0..rows).map(|i| Entity::new("p", format!("{i:04}"))).collect();
+        let pressure = pressure(mix);
+        let try_target = |targets| pressure.try_target("", targets, &rows, rate).unwrap();
         let trials = [try_target(Targets::y2010()), try_target(Targets::service())];
         assert_eq!(trials.map(|trial| trial.verdict), expected, "{rate} {trials:?}");
         trials.map(|trial| trial.busy * 100 / trial.requests)
@@ -372,5 +392,17 @@ mod tests {
         check(1_900, [Fail, NoMargin]);
         let [_, busy] = check(4_000, [Fail, Fail]);
         assert!((45..50).contains(&busy), "{busy}");
+    }
+
+    #[test]
+    fn queries_and_groups_count_by_their_entities() {
+        use Verdict::{Fail, Pass};
+        let mix = || Mix { queries: 20, groups: 20, deletes: 10, ..mix::tests::plain(30) };
+        assert_eq!(check_mix(mix(), 400, 400, [Pass, Pass]), [0, 0]);
+        let [busy, _] = check_mix(mix(), 400, 1_500, [Fail, Pass]);
+        assert!(busy > 20, "{busy}");
+        // Without writes, too, a query is charged for ten entities.
+        let queries = || Mix { queries: 100, ..mix::tests::plain(0) };
+        assert_eq!(check_mix(queries(), 400, 1_500, [Fail, Pass])[1], 0);
     }
 }
