@@ -3,7 +3,10 @@
 //! Invariant: every number drawn as one of 2010 is in the text of the study. A finding that the
 //! study states without a number appears only as text.
 
+use std::cell::OnceCell;
 use std::time::Duration;
+
+use rowstone::Targets;
 
 use crate::Outcome;
 use crate::clients::Tally;
@@ -18,6 +21,8 @@ pub(crate) struct Figures<'g> {
     pub(crate) is_quick: bool,
     /// How long the simulation of figure 15 runs, in time of the virtual clock.
     pub(crate) pressed: Duration,
+    /// The points of figure 5, measured once, because figure 6 is derived from them.
+    pub(crate) by_size: OnceCell<Points>,
 }
 
 /// The numbers of the figures that this program measures.
@@ -30,7 +35,7 @@ const SIZE: (&str, Scale) = ("entities in a batch", Scale::Log);
 const CUMULATED: (&str, Scale) = ("% of calls within", Scale::Linear);
 const LATENCY_AXIS: (&str, Scale) = ("milliseconds", Scale::Log);
 
-type Points = Vec<(f64, f64)>;
+pub(crate) type Points = Vec<(f64, f64)>;
 
 impl Figures<'_> {
     pub(crate) fn measure(&self, number: u32) -> Outcome<Figure> {
@@ -104,8 +109,17 @@ impl Figures<'_> {
         })
     }
 
-    fn latency_by_size(&self) -> Outcome<Figure> {
+    /// Returns the mean latency of a batch in milliseconds, by its size.
+    fn batch_millis(&self) -> Outcome<Points> {
+        if let Some(points) = self.by_size.get() {
+            return Ok(points.clone());
+        }
         let points = self.sizes(1, Spread::One, |_, tally| millis(tally.latencies.mean()))?;
+        Ok(self.by_size.get_or_init(|| points).clone())
+    }
+
+    fn latency_by_size(&self) -> Outcome<Figure> {
+        let points = self.batch_millis()?;
         let here = format!(
             "{} ms for one entity, {} ms for 100",
             exact(first(&points)),
@@ -123,9 +137,8 @@ impl Figures<'_> {
     }
 
     fn latency_per_entity(&self) -> Outcome<Figure> {
-        let per_entity =
-            |size: u32, tally: &Tally| millis(tally.latencies.mean()) / f64::from(size);
-        let points = self.sizes(1, Spread::One, per_entity)?;
+        let points: Points =
+            self.batch_millis()?.iter().map(|(size, millis)| (*size, millis / size)).collect();
         let gain = |from, to| exact(at(&points, from) / at(&points, to));
         let here = format!(
             "20 a batch are {} times as fast as one, 100 a batch {} times as fast as 20",
@@ -176,13 +189,14 @@ impl Figures<'_> {
         let here = spread_sentence("inserts", &one, &many);
         // The study measured two and five virtual machines with 15 threads each.
         let then = then("one partition", &[(30.0, 600.0), (75.0, 1_000.0)]);
-        let series = vec![line("one partition", one), line("a partition each", many), then];
+        let target = target_line(&one);
+        let series = vec![line("one partition", one), line("a partition each", many), then, target];
         Ok(Figure {
             number: 8,
             title: "single inserts, one partition and many",
             setup: "extra-large VMs of 15 threads, single inserts",
             study: "one partition: about 600/s with 2 VMs, about 1,000/s with 5 and 0.0004 % throttled, 0.03 % with 10 VMs, \
-                    0.2 % with 16; many partitions keep scaling",
+                    0.2 % with 16, against a target of 500/s; many partitions keep scaling",
             here,
             ..plain(("threads", Scale::Log), RATE, series)
         })
@@ -293,9 +307,16 @@ impl Figures<'_> {
         let accepted = line("accepted, throttled here", points(&|i| pressed[i].accepted));
         let percent = line("% throttled here", points(&|i| pressed[i].refused_percent()));
         let rates = then("accepted", &[(20.0, 2_300.0), (50.0, 2_500.0)]);
+        let target = target_line(&accepted.points);
         let percents = then("% throttled", &[(25.0, 11.0), (50.0, 22.0)]);
         let free = line("without a target", free);
-        let series = vec![accepted.clone(), rates.clone(), percent.clone(), percents.clone()];
+        let series = vec![
+            accepted.clone(),
+            rates.clone(),
+            target.clone(),
+            percent.clone(),
+            percents.clone(),
+        ];
         let grid = Grid::of("threads", &[series, vec![free.clone()]].concat());
         let here = format!(
             "with a target of {} entities/s, calls of {} ms as the study's, and its pause of 3 s, all by a virtual clock: {}/s accepted \
@@ -315,7 +336,7 @@ impl Figures<'_> {
                     accepted and 700/s throttled, 22 %",
             here,
             charts: vec![
-                chart(x, ("entities/s", linear), vec![accepted, rates]),
+                chart(x, ("entities/s", linear), vec![accepted, rates, target]),
                 chart(x, ("% throttled", linear), vec![percent, percents]),
                 chart(x, ("entities/s", linear), vec![free]),
             ],
@@ -362,6 +383,13 @@ fn plain(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Figure {
     let grid = Grid::of(&format!("{} \\ {}", x.0, y.0), &series);
     let charts = vec![chart(x, y, series)];
     Figure { number: 0, title: "", setup: "", study: "", here: String::new(), charts, grid }
+}
+
+/// Returns the target of 2010 for one partition, as a horizontal line over `points`.
+fn target_line(points: &Points) -> Series {
+    let target = f64::from(Targets::y2010().partition_entities_per_second);
+    let points: Points = points.iter().map(|(x, _)| (*x, target)).collect();
+    Series { form: Form::Line, ..then("the target of a partition", &points) }
 }
 
 fn at(points: &Points, x: f64) -> f64 {

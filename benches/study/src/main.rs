@@ -1,4 +1,5 @@
-//! Repeats a performance study of 2010 on Azure Table storage on this machine, figure by figure.
+//! Repeats the performance study of 2010 on Azure Table storage in "How to get most out of Windows
+//! Azure Tables", an article of the Windows Azure Storage team, on this machine, figure by figure.
 //!
 //! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and
 //! database), `clients` (threads and latencies), `saturation` (figure 15, on a virtual clock),
@@ -16,6 +17,7 @@ mod saturation;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,8 +38,8 @@ use self::ground::{Ground, Scope};
 /// The result of a fallible operation. Every error ends the run.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Measure the figures of the performance case study of 2010, and draw them with that study's
-/// numbers
+/// Measure the figures of the performance case study in "How to get most out of Windows Azure
+/// Tables" (2010), and draw them with that study's numbers
 #[derive(Parser, Debug)]
 #[command(after_long_help = HELP)]
 struct Study {
@@ -124,7 +126,8 @@ impl Study {
         let mut page = File::create(&self.out).map_err(failed)?;
         let ground = Ground::new(db, self.scope());
         let pressed = Duration::from_secs(if self.quick { 20 } else { 120 });
-        let figures = Figures { ground: &ground, is_quick: self.quick, pressed };
+        let by_size = OnceCell::new();
+        let figures = Figures { ground: &ground, is_quick: self.quick, pressed, by_size };
         let mut done = Vec::new();
         for number in self.numbers() {
             let figure = figures.measure(number)?;

@@ -34,6 +34,7 @@ fn draws_and_prints_every_figure() {
     assert_eq!(html.matches("<svg ").count(), 15, "one a figure, and three of the last");
     assert!(!html.contains("NaN") && !html.contains("http") && !html.contains("<script"));
     assert!(html.contains("2010: most calls within"));
+    assert!(html.contains("<cite>How to get most out of Windows Azure Tables</cite>"));
     assert!(out.contains("13 figures are drawn in "), "{out}");
     // The first run dropped its measured table and kept the marker table. So a second run must
     // accept the directory.
@@ -57,6 +58,43 @@ fn prints_json_of_the_requested_figures() {
     // This figure runs on a virtual clock, so every machine measures the same values.
     let row = lines[1]["rows"].as_array().unwrap().iter().find(|row| row[0] == "50").unwrap();
     assert!((2_300.0..=2_600.0).contains(&row[1].as_f64().unwrap()), "{row}");
+}
+
+/// As in the study, figure 6 is figure 5 divided by the size of the batch, whichever comes first.
+#[test]
+fn figure_6_is_derived_from_figure_5() {
+    let dir = tempfile::tempdir().unwrap();
+    for (place, numbers) in [("a", "5,6"), ("b", "6,5")] {
+        let arguments = format!("DIR/{place} --json --figures {numbers} --out DIR/{place}.html");
+        let out = run(dir.path(), &arguments).unwrap();
+        let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut figures: Vec<Value> = lines.take(2).collect();
+        figures.sort_by_key(|figure| figure["figure"].as_u64());
+        let rows = |figure: usize| figures[figure]["rows"].as_array().unwrap().clone();
+        assert_eq!((rows(0).len(), rows(1).len()), (7, 7));
+        for (batch, entity) in rows(0).iter().zip(rows(1)) {
+            let size: f64 = batch[0].as_str().unwrap().parse().unwrap();
+            let derived = batch[1].as_f64().unwrap() / size;
+            let difference = (entity[1].as_f64().unwrap() - derived).abs();
+            assert!(difference <= 1e-9 * derived, "batches of {size}: {batch} {entity}");
+        }
+    }
+}
+
+/// The figures of one partition show its target.
+#[test]
+fn figures_of_one_partition_show_its_target_of_2010() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = run(dir.path(), "DIR/db --json --figures 8,15 --out DIR/a.html").unwrap();
+    for line in out.lines().take(2) {
+        let figure: Value = serde_json::from_str(line).unwrap();
+        let names = figure["columns"].as_array().unwrap();
+        let target = names.iter().position(|name| name == "2010: the target of a partition");
+        let target = target.expect("a column");
+        let rows = figure["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row[target] == 500.0), "{line}");
+    }
+    assert!(std::fs::read_to_string(dir.path().join("a.html")).unwrap().contains("500"));
 }
 
 #[test]
