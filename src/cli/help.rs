@@ -47,7 +47,7 @@ const OPTIONAL: [Optional; 6] = [
 ];
 
 /// The features that this build may have.
-const FEATURES: [(&str, bool); 7] = [
+const FEATURES: [(&str, bool); 8] = [
     ("cli", cfg!(feature = "cli")),
     ("events", cfg!(feature = "events")),
     ("parquet", cfg!(feature = "parquet")),

@@ -109,9 +109,8 @@ impl<'t> Counting<'t> {
         let mut keys = self.member_keys()?;
         let mut lines = Lines::new(source, LINE_BYTES_MAX);
         while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
-            match line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) {
-                Some(bytes) => self.add_object(&mut keys, bytes),
-                None => {}
+            if let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) {
+                self.add_object(&mut keys, bytes);
             }
         }
         Ok(())
@@ -121,7 +120,9 @@ impl<'t> Counting<'t> {
         let mut keys = self.member_keys()?;
         let mut elements = Elements::new(source, LINE_BYTES_MAX);
         while let Some(element) = elements.next().map_err(|error| unreadable(path, &error))? {
-            element.bytes.map_or((), |bytes| self.add_object(&mut keys, bytes));
+            if let Some(bytes) = element.bytes {
+                self.add_object(&mut keys, bytes);
+            }
         }
         Ok(())
     }
