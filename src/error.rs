@@ -245,6 +245,12 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, object: None, index: None, cause }))
     }
 
+    /// Returns the table, entity or property that a refusal is about.
+    #[cfg(feature = "cli")]
+    pub(crate) fn object(&self) -> Option<&str> {
+        self.0.object.as_deref()
+    }
+
     /// Returns an error of the same kind and code, with another message and without a cause.
     #[cfg(feature = "cli")]
     pub(crate) fn with_message(&self, message: impl Into<Cow<'static, str>>) -> Self {

@@ -88,7 +88,7 @@ fn with_advice(error: &Error) -> String {
         code => format!(" ({code})"),
     };
     let next = advice(error).map(|text| format!("\n  try: {text}")).unwrap_or_default();
-    format!("{}{code}{next}", error.chain())
+    format!("{error}{code}{next}")
 }
 
 /// Returns the part of `text` around character `at`, and below it a line with a mark at that

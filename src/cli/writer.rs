@@ -178,6 +178,10 @@ impl Remote {
         for (absolute, given) in &self.paths {
             message = message.replace(absolute, given);
         }
-        error.with_message(message)
+        let given = error.with_message(message);
+        match error.object() {
+            Some(object) => given.about(|| object.to_owned()),
+            None => given,
+        }
     }
 }

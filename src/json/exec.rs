@@ -777,10 +777,14 @@ fn read_error(text: &str) -> Result<Error> {
         _ => None,
     };
     let code = Code::ALL.iter().copied().find(|known| known.as_str() == code);
-    Ok(match (kind, code) {
+    let error = match (kind, code) {
         (Some(kind), _) => Error::new(kind, message),
         (None, Some(Code::InternalError) | None) => Error::new(ErrorKind::Io, message),
         (None, Some(code)) => Error::refused_with(code, message),
+    };
+    Ok(match fields.string("object")? {
+        Some(object) => error.about(|| object.into_owned()),
+        None => error,
     })
 }
 
@@ -804,6 +808,9 @@ fn put_error(object: &mut Object<'_>, error: &Error) {
         object.text("kind", &format!("{:?}", error.kind()));
     }
     object.text("message", &error.chain());
+    if let Some(of) = error.object() {
+        object.text("object", of);
+    }
     if let Some(index) = error.index() {
         object.raw("index", index);
     }

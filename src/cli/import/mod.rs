@@ -53,7 +53,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::table::LoadMode;
 
-/// Load CSV, NDJSON, JSON or Parquet, also compressed by gzip, into a table.
+/// Load CSV, JSON or Parquet, also in gzip, into a table.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {

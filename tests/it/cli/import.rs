@@ -86,7 +86,7 @@ fn parquet_out_and_in() {
     }
     let keys = "--partition-key {dest} --row-key {RowKey} --skip flight";
     let run = place.run(&format!("import db D11 a.parquet {keys}"));
-    let rejected = "line 20001: column 'dest': a part of the key is null";
+    let rejected = "row 20001: column 'dest': a part of the key is null";
     run.fails(3, &[rejected]);
     place.fails("import db E11 a.parquet --type a=Edm.Int32", 2, &["--type is for CSV"]);
     place.write("bad.parquet", &piped[..piped.len() - 9]);
