@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::json::odata::Metadata;
 use crate::model::Entity;
 
-/// Write a table, or what a filter matches, as NDJSON, CSV or Parquet.
+/// Write a table or a part of it as NDJSON, CSV or Parquet.
 #[derive(Args)]
 #[command(after_long_help = EXPORT_HELP)]
 pub(super) struct Export {

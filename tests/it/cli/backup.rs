@@ -23,7 +23,7 @@ fn a_database_is_restored_as_a_whole_and_in_parts() {
     assert!(second.starts_with(r#"{"generation":2,"taken":""#), "{second}");
     assert!(second.ends_with("}\n"), "{second}");
     assert!(place.ok("backup db kept --json").contains(r#""new_files":0,"new_bytes":0}"#));
-    assert_eq!(place.ok("backups list kept").lines().count(), 4);
+    assert_eq!(place.ok("backups list kept").lines().count(), 5);
     let list = place.ok("backups list kept --json");
     assert!(
         list.starts_with("[\n{\"generation\":1,") && list.ends_with("\"problem\":null}\n]\n"),

@@ -48,13 +48,13 @@ fn entities_are_written_read_and_deleted() {
         (r#"{"op":"create_table","table":"Tab"}"#, OK),
         (
             r#"{"op":"create_table","table":"tAB"}"#,
-            r#"{"ok":false,"error":{"code":"TableAlreadyExists","status":409,"message":"The table specified already exists."}}"#,
+            r#"{"ok":false,"error":{"code":"TableAlreadyExists","status":409,"message":"The table specified already exists.","object":"table 'tAB'"}}"#,
         ),
         (r#"{"op":"tables"}"#, r#"{"ok":true,"tables":["Tab"]}"#),
         (r#"{"op":"insert","table":"tab","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#, ETAG),
         (
             r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
-            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists."}}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","object":"entity 'p' 'r' of table 'Tab'"}}"#,
         ),
         (
             r#"{"op":"merge","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r","B":2.0},"etag":"*"}"#,
@@ -70,7 +70,7 @@ fn entities_are_written_read_and_deleted() {
         ),
         (
             r#"{"op":"replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"},"etag":"W/\"datetime'2020-01-01T00%3A00%3A00Z'\""}"#,
-            r#"{"ok":false,"error":{"code":"UpdateConditionNotSatisfied","status":412,"message":"The update condition specified in the request was not satisfied."}}"#,
+            r#"{"ok":false,"error":{"code":"UpdateConditionNotSatisfied","status":412,"message":"The update condition specified in the request was not satisfied.","object":"entity 'p' 'r' of table 'Tab'"}}"#,
         ),
         (
             r#"{"op":"upsert_replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
@@ -85,7 +85,7 @@ fn entities_are_written_read_and_deleted() {
         (r#"{"op":"delete_table","table":"TAB"}"#, OK),
         (
             r#"{"op":"query","table":"Tab"}"#,
-            r#"{"ok":false,"error":{"code":"TableNotFound","status":404,"message":"The table specified does not exist."}}"#,
+            r#"{"ok":false,"error":{"code":"TableNotFound","status":404,"message":"The table specified does not exist.","object":"table 'Tab'"}}"#,
         ),
     ]);
 }
@@ -293,12 +293,12 @@ fn groups_are_all_or_nothing() {
         ),
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}}]}"#,
-            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":1}}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","object":"entity 'p' 'b' of table 'Tab'","index":1}}"#,
         ),
         // The error is that of the first operation that fails, and not of a malformed one after it.
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}},{"op":"explode"}]}"#,
-            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":0}}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","object":"entity 'p' 'b' of table 'Tab'","index":0}}"#,
         ),
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"explode"}]}"#,
@@ -310,11 +310,11 @@ fn groups_are_all_or_nothing() {
         ),
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"b","etag":"*"},{"op":"delete","pk":"q","rk":"b","etag":"*"}]}"#,
-            r#"{"ok":false,"error":{"code":"CommandsInBatchActOnDifferentPartitions","status":400,"message":"All commands in a batch must operate on same entity group.","index":1}}"#,
+            r#"{"ok":false,"error":{"code":"CommandsInBatchActOnDifferentPartitions","status":400,"message":"All commands in a batch must operate on same entity group.","object":"entity 'q' 'b'","index":1}}"#,
         ),
         (
             r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"b","etag":"*"},{"op":"delete","pk":"p","rk":"b","etag":"*"}]}"#,
-            r#"{"ok":false,"error":{"code":"InvalidDuplicateRow","status":400,"message":"The batch request contains multiple changes with same row key. An entity can appear only once in a batch request.","index":1}}"#,
+            r#"{"ok":false,"error":{"code":"InvalidDuplicateRow","status":400,"message":"The batch request contains multiple changes with same row key. An entity can appear only once in a batch request.","object":"entity 'p' 'b'","index":1}}"#,
         ),
     ]);
 }
