@@ -2,10 +2,9 @@
 //! command or group of commands; `catalog` has those for tables, `data` those for entities,
 //! `service` has `serve` and `sas`, `pressure` and `stress` are the command `stress`. `help` groups
 //! the commands, `local_path` refuses paths that are URLs, `unmatched` finds filters that cannot
-//! match. `layout` fits tables to the terminal. `open` opens the database of a command, `writer`
-//! executes a command's requests in this process or in the one that has the database open, and
-//! `removal` asks before `drop-table` and `delete` remove many entities. `shell` runs commands in a
-//! session. JSON is in `json`.
+//! match, `layout` fits tables to the terminal. `writer` executes a command's requests in this
+//! process or in the one that has the database open, and `removal` asks before many entities are
+//! removed. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.

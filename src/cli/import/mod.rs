@@ -7,8 +7,6 @@
 //! 3. Parquet is read once, at several positions: input that is no file is copied like CSV.
 //! 4. One thread parses, and another passes entities to the loader, which forms the groups.
 //! 5. Ctrl-C and errors of the input end the load after all rows read are committed or rejected.
-//!
-//! Not here: groups and their durability (`table`), JSON (`json`).
 
 pub(super) mod candidates;
 mod columns;

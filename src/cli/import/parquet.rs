@@ -213,12 +213,8 @@ impl Source {
             Ok((chunk, start, len))
         })?;
         let codec = chunk.compression();
-        let is_read = match codec {
-            Compression::UNCOMPRESSED | Compression::SNAPPY => true,
-            Compression::ZSTD(_) => cfg!(feature = "zstd"),
-            _ => false,
-        };
-        if !is_read {
+        use Compression::{SNAPPY, UNCOMPRESSED, ZSTD};
+        if !matches!(codec, UNCOMPRESSED | SNAPPY | ZSTD(_)) {
             let name = codec.to_string();
             let name = name.split('(').next().unwrap_or_default();
             let problem = format!(
