@@ -38,7 +38,17 @@ impl Default for Latencies {
 
 impl Latencies {
     pub(crate) fn note(&mut self, took: Duration) {
-        self.0.record(took.as_nanos() as u64).expect("the histogram grows by itself");
+        self.note_many(took.as_nanos() as u64, 1);
+    }
+
+    /// Records `count` latencies of `nanos`.
+    pub(crate) fn note_many(&mut self, nanos: u64, count: u64) {
+        self.0.record_n(nanos, count).expect("the histogram grows by itself");
+    }
+
+    /// Returns the latencies in nanoseconds, each with the number of its calls.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 
     /// Returns the latency in nanoseconds that `percent` of the calls do not exceed; 0 without
@@ -62,7 +72,7 @@ impl Tally {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &Tally) {
         self.operations += other.operations;
         self.latencies.0 += &other.latencies.0;
         self.elapsed = self.elapsed.max(other.elapsed);

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
-use rowstone::Targets;
+use rowstone::options::Targets;
 
 use crate::Outcome;
 use crate::clients::Tally;
@@ -14,15 +14,18 @@ use crate::figure::{Figure, Grid, bars, chart, distribution, line, millis, then}
 use crate::ground::{Ground, Spread, VM_THREADS};
 use crate::plot::{Form, Mark, Scale, Series, exact};
 use crate::saturation::{LATENCY, TARGET, press};
+use crate::vms::{Service, Size, Vms};
 
 /// Measures figures.
 pub(crate) struct Figures<'g> {
     pub(crate) ground: &'g Ground,
+    /// The server of client processes, if figures 3 to 9, 12 and 14 use them.
+    pub(crate) service: Option<&'g Service>,
     pub(crate) is_quick: bool,
     /// How long the simulation of figure 15 runs, in time of the virtual clock.
     pub(crate) pressed: Duration,
     /// The points of figure 5, measured once, because figure 6 is derived from them.
-    pub(crate) by_size: OnceCell<Points>,
+    pub(crate) by_size: OnceCell<Curves>,
 }
 
 /// The numbers of the figures that this program measures.
@@ -30,12 +33,15 @@ pub(crate) const NUMBERS: std::ops::RangeInclusive<u32> = 3..=15;
 
 const SIZES: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
 const BATCH: u32 = 100;
+const VMS: [u32; 3] = [1, 2, 4];
 const RATE: (&str, Scale) = ("entities/s", Scale::Log);
 const SIZE: (&str, Scale) = ("entities in a batch", Scale::Log);
 const CUMULATED: (&str, Scale) = ("% of calls within", Scale::Linear);
 const LATENCY_AXIS: (&str, Scale) = ("milliseconds", Scale::Log);
 
 pub(crate) type Points = Vec<(f64, f64)>;
+/// Curves with their names, at least one: one for each size of client processes, or only "here".
+pub(crate) type Curves = Vec<(&'static str, Points)>;
 
 impl Figures<'_> {
     pub(crate) fn measure(&self, number: u32) -> Outcome<Figure> {
@@ -57,10 +63,9 @@ impl Figures<'_> {
     }
 
     fn latencies(&self) -> Outcome<Figure> {
-        let table = self.ground.table()?;
-        let inserts = self.ground.insert(&table, 1, 1, Spread::One)?;
-        let job = self.ground.load(&table, 1, Spread::One)?;
-        let gets = self.ground.get(&table, 1, job, Spread::One)?;
+        let vm = Vms(Size::ExtraLarge, 1);
+        let inserts = self.insert(vm, 1, 1, Spread::One)?;
+        let gets = self.get(vm, 1, Spread::One)?;
         let times = [("GET", &gets.latencies), ("insert", &inserts.latencies)];
         let series = times.iter().map(|(name, times)| distribution(name, times)).collect();
         let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
@@ -68,7 +73,7 @@ impl Figures<'_> {
         chart.marks.push(Mark { x: 50.0, text: "2010: most inserts".to_owned() });
         let at = |tally: &Tally| exact(millis(tally.latencies.percentile(99.0)));
         let here = format!(
-            "99 % of the GETs within {} ms, 99 % of the durable inserts within {} ms; no network, no replicas",
+            "99 % of the GETs within {} ms, 99 % of the durable inserts within {} ms; one machine, no replicas",
             at(&gets),
             at(&inserts)
         );
@@ -84,9 +89,9 @@ impl Figures<'_> {
     }
 
     fn batch_latencies(&self) -> Outcome<Figure> {
-        let table = self.ground.table()?;
-        let single = self.ground.insert(&table, 1, 1, Spread::One)?;
-        let batch = self.ground.insert(&table, 1, BATCH, Spread::One)?;
+        let vm = Vms(Size::Small, 1);
+        let single = self.insert(vm, 1, 1, Spread::One)?;
+        let batch = self.insert(vm, 1, BATCH, Spread::One)?;
         let times = [("batch of 100", &batch.latencies)];
         let series = vec![distribution("batch of 100", &batch.latencies)];
         let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
@@ -110,21 +115,22 @@ impl Figures<'_> {
     }
 
     /// Returns the mean latency of a batch in milliseconds, by its size.
-    fn batch_millis(&self) -> Outcome<Points> {
-        if let Some(points) = self.by_size.get() {
-            return Ok(points.clone());
+    fn batch_millis(&self) -> Outcome<&Curves> {
+        if let Some(curves) = self.by_size.get() {
+            return Ok(curves);
         }
-        let points = self.sizes(1, Spread::One, |_, tally| millis(tally.latencies.mean()))?;
-        Ok(self.by_size.get_or_init(|| points).clone())
+        let curves = self.curves(&SIZES, |vm, size| {
+            Ok(millis(self.insert(Vms(vm, 1), 1, size, Spread::One)?.latencies.mean()))
+        })?;
+        Ok(self.by_size.get_or_init(|| curves))
     }
 
     fn latency_by_size(&self) -> Outcome<Figure> {
-        let points = self.batch_millis()?;
-        let here = format!(
-            "{} ms for one entity, {} ms for 100",
-            exact(first(&points)),
-            exact(last(&points))
-        );
+        let curves = self.batch_millis()?;
+        let here = sentences(curves, |points| {
+            let (one, hundred) = (exact(first(points)), exact(last(points)));
+            format!("{one} ms for one entity, {hundred} ms for 100")
+        });
         let then = then("most calls within", &[(1.0, 50.0), (100.0, 1_200.0)]);
         Ok(Figure {
             number: 5,
@@ -132,19 +138,21 @@ impl Figures<'_> {
             setup: "one thread, one partition; small and extra-large VM",
             study: "latency grows with size (the points are those of figures 3 and 4)",
             here,
-            ..plain(SIZE, ("ms of a batch", Scale::Log), vec![line("here", points), then])
+            ..plain(SIZE, ("ms of a batch", Scale::Log), [lines(curves), vec![then]].concat())
         })
     }
 
     fn latency_per_entity(&self) -> Outcome<Figure> {
-        let points: Points =
-            self.batch_millis()?.iter().map(|(size, millis)| (*size, millis / size)).collect();
-        let gain = |from, to| exact(at(&points, from) / at(&points, to));
-        let here = format!(
-            "20 a batch are {} times as fast as one, 100 a batch {} times as fast as 20",
-            gain(1.0, 20.0),
-            gain(20.0, 100.0)
-        );
+        let divided = |points: &Points| -> Points {
+            points.iter().map(|(size, millis)| (*size, millis / size)).collect()
+        };
+        let curves: Curves =
+            self.batch_millis()?.iter().map(|(name, points)| (*name, divided(points))).collect();
+        let here = sentences(&curves, |points| {
+            let gain = |from, to| exact(at(points, from) / at(points, to));
+            let (few, many) = (gain(1.0, 20.0), gain(20.0, 100.0));
+            format!("20 a batch are {few} times as fast as one, 100 {many} times as fast as 20")
+        });
         let then = then("most calls within", &[(1.0, 50.0), (100.0, 12.0)]);
         Ok(Figure {
             number: 6,
@@ -152,21 +160,22 @@ impl Figures<'_> {
             setup: "figure 5, divided by the size",
             study: "the gain levels off at about 20 a batch",
             here,
-            ..plain(SIZE, ("ms an entity", Scale::Log), vec![line("here", points), then])
+            ..plain(SIZE, ("ms an entity", Scale::Log), [lines(&curves), vec![then]].concat())
         })
     }
 
     fn throughput_by_size(&self) -> Outcome<Figure> {
-        let points = self.sizes(30, Spread::Many, |_, tally| tally.per_second())?;
-        let best = points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1.0, 0.0));
-        let here = format!(
-            "most with {} a batch, {}/s; {}/s with 20, {}/s with single inserts",
-            best.0,
-            exact(best.1),
-            exact(at(&points, 20.0)),
-            exact(first(&points))
-        );
-        let mut figure = plain(SIZE, RATE, vec![line("here", points)]);
+        let curves = self.curves(&SIZES, |vm, size| {
+            Ok(self.insert(Vms(vm, 1), 30, size, Spread::Many)?.per_second())
+        })?;
+        let here = sentences(&curves, |points| {
+            let (size, most) = best(points);
+            let (most, some, least) = (exact(most), exact(at(points, 20.0)), exact(first(points)));
+            format!(
+                "most with {size} a batch, {most}/s; {some}/s with 20, {least}/s with single inserts"
+            )
+        });
+        let mut figure = plain(SIZE, RATE, lines(&curves));
         let mark = Mark { x: 20.0, text: "2010: about here the peak".to_owned() };
         figure.charts.iter_mut().for_each(|chart| chart.marks.push(mark.clone()));
         Ok(Figure {
@@ -180,12 +189,12 @@ impl Figures<'_> {
     }
 
     fn inserts_by_spread(&self) -> Outcome<Figure> {
-        let one = self.threads(&self.spread_threads(), |threads| {
-            self.ground.insert(&self.ground.table()?, threads, 1, Spread::One)
-        })?;
-        let many = self.threads(&self.spread_threads(), |threads| {
-            self.ground.insert(&self.ground.table()?, threads, 1, Spread::Many)
-        })?;
+        let run = |spread| {
+            self.threads(&self.spread_threads(), |threads| {
+                self.insert(vms_of(threads), threads, 1, spread)
+            })
+        };
+        let (one, many) = (run(Spread::One)?, run(Spread::Many)?);
         let here = spread_sentence("inserts", &one, &many);
         // The study measured two and five virtual machines with 15 threads each.
         let then = then("one partition", &[(30.0, 600.0), (75.0, 1_000.0)]);
@@ -204,7 +213,9 @@ impl Figures<'_> {
 
     fn gets_by_spread(&self) -> Outcome<Figure> {
         let run = |spread| {
-            self.threads(&self.spread_threads(), |threads| self.load_and_get(threads, spread))
+            self.threads(&self.spread_threads(), |threads| {
+                self.get(vms_of(threads), threads, spread)
+            })
         };
         let (one, many) = (run(Spread::One)?, run(Spread::Many)?);
         let here = spread_sentence("GETs", &one, &many);
@@ -249,13 +260,19 @@ impl Figures<'_> {
     }
 
     fn batches_by_vms(&self, number: u32, threads: u32) -> Outcome<Figure> {
-        let points = self.threads(&[1, 2, 4], |vms| {
-            self.ground.insert(&self.ground.table()?, vms * threads, BATCH, Spread::Many)
-        })?;
-        let here = peak_sentence(&points, "VMs; a VM is threads of one process here");
+        let curves = if number == 12 {
+            self.curves(&VMS, |vm, vms| {
+                Ok(self.insert(Vms(vm, vms), vms * threads, BATCH, Spread::Many)?.per_second())
+            })?
+        } else {
+            let run =
+                |vms| self.ground.insert(&self.ground.table()?, vms * threads, BATCH, Spread::Many);
+            vec![("here", self.threads(&VMS, run)?)]
+        };
+        let here = sentences(&curves, |points| peak_sentence(points, "VMs"));
         let (title, setup, study) = match number {
             12 => (
-                "batches of 100 by VMs of 15 threads",
+                "batches of 100 by VMs",
                 "many partitions, 15 threads a VM",
                 "keeps scaling: the limit of figure 10 was the client; at most 17,000 entities/s",
             ),
@@ -265,8 +282,8 @@ impl Figures<'_> {
                 "as figure 12",
             ),
         };
-        let peak: Points = points.iter().map(|(vms, _)| (*vms, 17_000.0)).collect();
-        let series = vec![bars("here", points)];
+        let peak: Points = VMS.iter().map(|vms| (f64::from(*vms), 17_000.0)).collect();
+        let series = curves.into_iter().map(|(name, points)| bars(name, points)).collect();
         let mut figure = plain(("VMs", Scale::Groups), ("entities/s", Scale::Linear), series);
         // Drawn as a horizontal line, because the study's text does not give the number of VMs.
         let peak = Series { form: Form::Line, ..then("the peak of figures 12 and 13", &peak) };
@@ -275,20 +292,18 @@ impl Figures<'_> {
     }
 
     fn gets_by_vms(&self) -> Outcome<Figure> {
-        let points =
-            self.threads(&[1, 2, 4], |vms| self.load_and_get(vms * 2 * VM_THREADS, Spread::Many))?;
-        let here = peak_sentence(&points, "VMs; a VM is threads of one process here");
+        let curves = self.curves(&VMS, |vm, vms| {
+            Ok(self.get(Vms(vm, vms), vms * 2 * VM_THREADS, Spread::Many)?.per_second())
+        })?;
+        let here = sentences(&curves, |points| peak_sentence(points, "VMs"));
+        let series = curves.into_iter().map(|(name, points)| bars(name, points)).collect();
         Ok(Figure {
             number: 14,
-            title: "GETs by VMs of 30 threads",
+            title: "GETs by VMs",
             setup: "many partitions, 30 threads a VM; small and extra-large",
             study: "more VMs or larger ones give more",
             here,
-            ..plain(
-                ("VMs", Scale::Groups),
-                ("entities/s", Scale::Linear),
-                vec![bars("here", points)],
-            )
+            ..plain(("VMs", Scale::Groups), ("entities/s", Scale::Linear), series)
         })
     }
 
@@ -344,18 +359,36 @@ impl Figures<'_> {
         })
     }
 
-    /// Measures once for each batch size, and returns the results as points.
-    fn sizes(
+    /// Measures once for each of `places`: by client processes of each size, or by threads.
+    fn curves(
         &self,
-        threads: u32,
-        spread: Spread,
-        figure: impl Fn(u32, &Tally) -> f64,
-    ) -> Outcome<Points> {
-        let point = |size: &u32| {
-            let tally = self.ground.insert(&self.ground.table()?, threads, *size, spread)?;
-            Ok((f64::from(*size), figure(*size, &tally)))
+        places: &[u32],
+        figure: impl Fn(Size, u32) -> Outcome<f64>,
+    ) -> Outcome<Curves> {
+        let curve = |size| -> Outcome<Points> {
+            places.iter().map(|x| Ok((f64::from(*x), figure(size, *x)?))).collect()
         };
-        SIZES.iter().map(point).collect()
+        if self.service.is_none() {
+            return Ok(vec![("here", curve(Size::Small)?)]);
+        }
+        let sizes = [("small", Size::Small), ("extra-large", Size::ExtraLarge)];
+        sizes.into_iter().map(|(name, size)| Ok((name, curve(size)?))).collect()
+    }
+
+    /// Inserts by client processes, or by `threads` threads of this process without a server.
+    fn insert(&self, vms: Vms, threads: u32, batch: u32, spread: Spread) -> Outcome<Tally> {
+        match self.service {
+            Some(service) => service.run(vms, Some(batch), spread),
+            None => self.ground.insert(&self.ground.table()?, threads, batch, spread),
+        }
+    }
+
+    /// As [`Self::insert`], with GETs.
+    fn get(&self, vms: Vms, threads: u32, spread: Spread) -> Outcome<Tally> {
+        match self.service {
+            Some(service) => service.run(vms, None, spread),
+            None => self.load_and_get(threads, spread),
+        }
     }
 
     /// Measures once for each number of threads, and returns the entities per second.
@@ -370,6 +403,9 @@ impl Figures<'_> {
     }
 
     fn spread_threads(&self) -> Vec<u32> {
+        if self.service.is_some() {
+            return VMS.map(|vms| vms * Size::ExtraLarge.threads()).to_vec();
+        }
         if self.is_quick { vec![1, 4, 15, 30] } else { vec![1, 2, 4, 8, 15, 30, 75, 150] }
     }
 
@@ -390,6 +426,30 @@ fn target_line(points: &Points) -> Series {
     let target = f64::from(Targets::y2010().partition_entities_per_second);
     let points: Points = points.iter().map(|(x, _)| (*x, target)).collect();
     Series { form: Form::Line, ..then("the target of a partition", &points) }
+}
+
+/// Returns the extra-large client processes that have `threads` threads together.
+fn vms_of(threads: u32) -> Vms {
+    Vms(Size::ExtraLarge, threads / Size::ExtraLarge.threads())
+}
+
+fn lines(curves: &Curves) -> Vec<Series> {
+    curves.iter().map(|(name, points)| line(name, points.clone())).collect()
+}
+
+/// Joins the sentences about several curves, each after its name.
+fn sentences(curves: &Curves, sentence: impl Fn(&Points) -> String) -> String {
+    if let [(_, points)] = &curves[..] {
+        return sentence(points);
+    }
+    let named: Vec<_> =
+        curves.iter().map(|(name, points)| format!("{name}: {}", sentence(points))).collect();
+    named.join(". ")
+}
+
+/// Returns the point with the largest y.
+fn best(points: &Points) -> (f64, f64) {
+    points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, 0.0))
 }
 
 fn at(points: &Points, x: f64) -> f64 {
@@ -415,7 +475,7 @@ fn spread_sentence(what: &str, one: &Points, many: &Points) -> String {
 }
 
 fn peak_sentence(points: &Points, what: &str) -> String {
-    let best = points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, 0.0));
-    let (least, most) = (exact(first(points)), exact(best.1));
-    format!("from {least}/s to {}/s; the most, {most}/s, at {} {what}", exact(last(points)), best.0)
+    let (x, most) = best(points);
+    let (least, most) = (exact(first(points)), exact(most));
+    format!("from {least}/s to {}/s; the most, {most}/s, at {x} {what}", exact(last(points)))
 }

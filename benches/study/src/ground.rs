@@ -22,7 +22,8 @@ const ENTITY_BYTES: usize = 1_024;
 pub(crate) const VM_THREADS: u32 = 15;
 /// The number of different payloads, which are cut from one long text.
 const PAYLOADS: usize = 4_096;
-const TABLE: &str = "RowstoneBenchStudy";
+/// The table that measurements use.
+pub(crate) const TABLE: &str = "RowstoneBenchStudy";
 
 /// Limits of a run: time and numbers of entities.
 #[derive(Clone, Copy, Debug)]
@@ -46,26 +47,31 @@ pub(crate) enum Spread {
     Many,
 }
 
-/// The database of a run, with the generator of its entities.
+/// The database of a run, with the source of its entities.
 pub(crate) struct Ground {
     db: Db,
     pub(crate) scope: Scope,
-    payloads: String,
-    payload_chars: usize,
+    source: Source,
     jobs: AtomicU32,
 }
 
+/// Generates keys and payloads.
+pub(crate) struct Source {
+    seed: u64,
+    payloads: String,
+    payload_chars: usize,
+}
+
 /// A client's keys.
-struct Worker {
-    partition: String,
+pub(crate) struct Worker {
+    pub(crate) partition: String,
     job: u32,
     number: u32,
 }
 
 impl Ground {
     pub(crate) fn new(db: Db, scope: Scope) -> Self {
-        let (payloads, payload_chars) = payloads(scope.seed);
-        Self { db, scope, payloads, payload_chars, jobs: AtomicU32::new(0) }
+        Self { db, scope, source: Source::new(scope.seed), jobs: AtomicU32::new(0) }
     }
 
     /// Returns an empty table. Deletes the table of the previous figure.
@@ -96,7 +102,7 @@ impl Ground {
         let run = |time: Duration, most: u64| {
             let job = self.next_job();
             run_clients(threads, |number| {
-                let worker = self.worker(job, number, spread);
+                let worker = self.source.worker(job, number, spread);
                 let mut watch = Watch::start(time);
                 let most = (most / u64::from(threads)).max(u64::from(batch));
                 let mut index = 0;
@@ -118,9 +124,9 @@ impl Ground {
         let mut loader = table.loader().mode(LoadMode::Upsert);
         let mut line = 0;
         for number in 0..threads {
-            let worker = self.worker(job, number, spread);
+            let worker = self.source.worker(job, number, spread);
             for index in 0..self.scope.rows {
-                loader.push(line, self.entity(&worker, index))?;
+                loader.push(line, self.source.entity(&worker, index))?;
                 line += 1;
             }
         }
@@ -140,14 +146,14 @@ impl Ground {
     ) -> Outcome<Tally> {
         let run = |time: Duration| {
             run_clients(threads, |number| {
-                let worker = self.worker(job, number, spread);
+                let worker = self.source.worker(job, number, spread);
                 let mut watch = Watch::start(time);
                 let mut index = 0;
                 while !watch.is_over() {
                     let row = worker.row_key(index);
                     let found = table.get(&worker.partition, &row)?;
                     let payload = found.as_ref().map(|entity| entity.get::<&str>("Payload"));
-                    if payload.transpose()? != Some(self.payload(index)) {
+                    if payload.transpose()? != Some(self.source.payload(index)) {
                         return Err(
                             format!("wrong data: {}/{row} differs", worker.partition).into()
                         );
@@ -164,12 +170,12 @@ impl Ground {
 
     fn insert_next(&self, table: &Table, worker: &Worker, index: u64, batch: u32) -> Outcome {
         if batch == 1 {
-            table.insert(self.entity(worker, index))?;
+            table.insert(self.source.entity(worker, index))?;
             return Ok(());
         }
         let mut group = EntityGroup::new(&*worker.partition);
         for i in 0..u64::from(batch) {
-            group.insert(self.entity(worker, index + i))?;
+            group.insert(self.source.entity(worker, index + i))?;
         }
         table.commit(group)?;
         Ok(())
@@ -178,10 +184,17 @@ impl Ground {
     fn next_job(&self) -> u32 {
         self.jobs.fetch_add(1, Ordering::Relaxed) + 1
     }
+}
 
-    fn worker(&self, job: u32, number: u32, spread: Spread) -> Worker {
+impl Source {
+    pub(crate) fn new(seed: u64) -> Self {
+        let (payloads, payload_chars) = payloads(seed);
+        Self { seed, payloads, payload_chars }
+    }
+
+    pub(crate) fn worker(&self, job: u32, number: u32, spread: Spread) -> Worker {
         let owner = if spread == Spread::Many { u64::from(number) + 1 } else { 0 };
-        let seed = self.scope.seed ^ (u64::from(job) << 32) ^ owner;
+        let seed = self.seed ^ (u64::from(job) << 32) ^ owner;
         Worker { partition: guid(&mut Rng::from_seed(seed)), job, number }
     }
 
@@ -189,14 +202,14 @@ impl Ground {
         Entity::new(&*worker.partition, worker.row_key(index)).with("Payload", self.payload(index))
     }
 
-    fn payload(&self, index: u64) -> &str {
+    pub(crate) fn payload(&self, index: u64) -> &str {
         let at = index as usize % PAYLOADS;
         &self.payloads[at..at + self.payload_chars]
     }
 }
 
 impl Worker {
-    fn row_key(&self, index: u64) -> String {
+    pub(crate) fn row_key(&self, index: u64) -> String {
         let vm = self.number / VM_THREADS;
         format!("{:05}_{vm:02}_{:03}_{index:09}", self.job, self.number)
     }
@@ -227,16 +240,14 @@ mod tests {
 
     #[test]
     fn entities_have_the_form_of_the_study() {
-        let (time, inserts_max, rows) = (Duration::from_millis(1), 10, 10);
-        let scope = Scope { time, inserts_max, rows, seed: 7 };
-        let ground = Ground::new(Db::open_in_memory().unwrap(), scope);
-        let (one, other) = (ground.worker(3, 16, Spread::Many), ground.worker(3, 1, Spread::Many));
-        let entity = ground.entity(&one, 42);
+        let source = Source::new(7);
+        let (one, other) = (source.worker(3, 16, Spread::Many), source.worker(3, 1, Spread::Many));
+        let entity = source.entity(&one, 42);
         assert!((ENTITY_BYTES - 1..=ENTITY_BYTES).contains(&entity.size()), "{}", entity.size());
         assert_eq!(entity.row_key(), "00003_01_016_000000042");
         assert_eq!(entity.partition_key().len(), 36);
         assert_ne!(one.partition, other.partition);
-        let shared = [3, 4].map(|number| ground.worker(3, number, Spread::One).partition);
+        let shared = [3, 4].map(|number| source.worker(3, number, Spread::One).partition);
         assert_eq!(shared[0], shared[1]);
     }
 

@@ -2,11 +2,13 @@
 //! Azure Tables", an article of the Windows Azure Storage team, on this machine, figure by figure.
 //!
 //! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and
-//! database), `clients` (threads and latencies), `saturation` (figure 15, on a virtual clock),
-//! `plot` (SVG), `page` (HTML).
+//! database), `clients` (threads and latencies), `vms` (client processes and their server),
+//! `client` (the work of such a process), `saturation` (figure 15, on a virtual clock), `plot`
+//! (SVG), `page` (HTML).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and writes its report")]
 
+mod client;
 mod clients;
 mod figure;
 mod figures;
@@ -16,6 +18,7 @@ mod plot;
 mod saturation;
 #[cfg(test)]
 mod tests;
+mod vms;
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -34,6 +37,7 @@ use serde_json::json;
 
 use self::figures::{Figures, NUMBERS};
 use self::ground::{Ground, Scope};
+use self::vms::Service;
 
 /// The result of a fallible operation. Every error ends the run.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -58,6 +62,10 @@ struct Study {
     /// Durability of inserts; the inserts of the study were durable
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
+    /// Measure figures 3 to 9, 12 and 14 by client processes that call PROGRAM serve, with PROGRAM
+    /// built from this source with the feature serve, on the database DIR.served
+    #[arg(long, value_name = "PROGRAM")]
+    serve: Option<PathBuf>,
     /// Milliseconds of each measurement [default: 2000; with --quick 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     point_millis: Option<u64>,
@@ -87,9 +95,11 @@ const MARK_TABLE: &str = "RowstoneStudy";
 
 /// The reasons why absolute numbers of 2010 and of this run differ.
 const DIFFERENCES: [&str; 6] = [
-    "The service of 2010 was behind a network, HTTP and authentication, and kept three copies of everything. Here calls stay \
-     within one process, on one disk. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
-    "The study used up to 16 virtual machines. Here their threads are threads of one process, on the processors it has.",
+    "The service of 2010 was behind a network, HTTP and authentication, and kept three copies of everything. Here there is one \
+     disk; calls stay within one process, or use HTTP and authentication over loopback if clients are processes. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
+    "The study used up to 16 virtual machines of two sizes. Here a small one is a process with one thread on one processor and an \
+     extra-large one a process with eight threads, or all of them are threads of one process; see \"clients\" above. Clients \
+     and database share the processors of one machine.",
     "The study measured a live system for days. Here a point takes seconds or less, after a warm-up of a fifth of its time.",
     "Where the study was throttled, the server farm was the limit. Here only figure 15 throttles: the database's own throttle, \
      with a target that the study's partition showed, and clients on a virtual clock whose calls take as long as the study's.",
@@ -103,13 +113,25 @@ each thread or one for all. Clients call, wait for the answer and call again. Ea
 table on the terminal, and all of them are one HTML page with plots. A run takes some minutes
 and up to a few GB on disk; with --quick about a minute. The tables are dropped at the end.
 
+Clients are threads of this process that call the library. With --serve, clients in figures 3 to 9,
+12 and 14 are processes that call rowstone serve by HTTP, in the two sizes of the study: small, one
+thread on one processor (by taskset), and extra-large, eight threads. Figures 10, 11, 13 and 15
+vary the number of threads, and keep threads of this process.
+
 Examples, behind cargo run --release --manifest-path benches/study/Cargo.toml --
   /tmp/study --quick
   /tmp/study --out report.html
-  /tmp/study --figures 5,6,7 --json";
+  /tmp/study --figures 5,6,7 --json
+  /tmp/study --quick --serve target/release/rowstone";
 
 fn main() -> ExitCode {
-    match Study::parse().run(&mut io::stdout().lock()) {
+    let mut arguments = std::env::args().skip(1);
+    let done = if arguments.next().is_some_and(|first| first == "--client") {
+        client::main(arguments)
+    } else {
+        Study::parse().run(&mut io::stdout().lock())
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -120,14 +142,16 @@ fn main() -> ExitCode {
 
 impl Study {
     fn run(&self, output: &mut dyn Write) -> Outcome {
-        let db = self.open()?;
+        let db = self.open(&self.dir)?;
         // Creates the report file before the measurements, so that a run does not fail at its end.
         let failed = |error| format!("cannot write {}: {error}", self.out.display());
         let mut page = File::create(&self.out).map_err(failed)?;
         let ground = Ground::new(db, self.scope());
         let pressed = Duration::from_secs(if self.quick { 20 } else { 120 });
         let by_size = OnceCell::new();
-        let figures = Figures { ground: &ground, is_quick: self.quick, pressed, by_size };
+        let service = self.service()?;
+        let (service, is_quick) = (service.as_ref(), self.quick);
+        let figures = Figures { ground: &ground, service, is_quick, pressed, by_size };
         let mut done = Vec::new();
         for number in self.numbers() {
             let figure = figures.measure(number)?;
@@ -152,11 +176,25 @@ impl Study {
 
     /// Opens the database. A directory that another program created is refused, because the study
     /// creates and drops tables.
-    fn open(&self) -> Outcome<Db> {
-        refuse_others(&self.dir)?;
-        let db = Db::options().durability(self.durability.into()).open(&self.dir)?;
+    fn open(&self, dir: &Path) -> Outcome<Db> {
+        refuse_others(dir)?;
+        let db = Db::options().durability(self.durability.into()).open(dir)?;
         db.table_or_create(MARK_TABLE)?;
         Ok(db)
+    }
+
+    /// Starts the server of client processes on a database of its own, if one is requested.
+    fn service(&self) -> Outcome<Option<Service>> {
+        let Some(program) = &self.serve else { return Ok(None) };
+        let mut dir = self.dir.clone().into_os_string();
+        dir.push(".served");
+        self.open(dir.as_ref())?.close()?;
+        let durability = self.durability_name();
+        Service::start(program, dir.as_ref(), &durability, self.scope()).map(Some)
+    }
+
+    fn durability_name(&self) -> String {
+        format!("{:?}", self.durability).to_lowercase()
     }
 
     fn numbers(&self) -> Vec<u32> {
@@ -178,12 +216,20 @@ impl Study {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let scope = self.scope();
         let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
+        let clients = if self.serve.is_some() {
+            "figures 3 to 9, 12 and 14: processes that call rowstone serve by HTTP (3, 8 and 9 \
+             extra-large, 4 small, the others both sizes); figures 10, 11, 13 and 15: threads of one \
+             process, without a server"
+        } else {
+            "threads of one process, without a server"
+        };
         let time = DateTime::from_ticks(SystemClock::new().now());
         vec![
             ("rowstone", rowstone_version().unwrap_or_default().to_owned()),
             ("when", time.map(|time| time.to_string()).unwrap_or_default()),
             ("machine", format!("{processors} processors, {os}, {architecture}")),
-            ("durability", format!("{:?}", self.durability).to_lowercase()),
+            ("durability", self.durability_name()),
+            ("clients", clients.to_owned()),
             (
                 "points",
                 format!("{} ms, at most {} inserts", scope.time.as_millis(), scope.inserts_max),

@@ -116,6 +116,7 @@ fn leaves_other_databases_and_directories_alone() {
     refused("DIR", "holds no database");
     refused("DIR/new --figures 2", "2");
     refused("DIR/new --out DIR/no/where.html", "where.html");
+    refused("DIR/new --out DIR/a.html --serve DIR/none", "cannot start");
     let (table, db) = parts();
     assert!(table.get("bolts", "m4").unwrap().is_some());
     assert_eq!(db.tables().unwrap(), ["Parts"]);
