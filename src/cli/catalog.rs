@@ -15,6 +15,7 @@ use super::writer::Writer;
 use crate::db::Db;
 use crate::error::Error;
 use crate::json;
+use crate::model::check_table_name;
 use crate::query::KeyRange;
 
 /// The greatest number of entities that `tables` counts without --exact.
@@ -88,6 +89,8 @@ pub(super) struct Tables {
 
 impl CreateTable {
     pub(super) fn run(self) -> Outcome {
+        // The name is checked first, so that a refused one does not create a new database.
+        check_table_name(&self.table)?;
         let db = Writer::open(&self.db, Create::IfMissing)?;
         db.ask("create_table", |request| request.text("table", &self.table))?;
         if let Some(ttl) = self.ttl {

@@ -16,6 +16,7 @@ use super::writer::Writer;
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
+use crate::model::check_table_name;
 use crate::options::Durability;
 use crate::query::Filter;
 
@@ -164,6 +165,7 @@ impl Put {
             let text = "--etag requires --mode replace or --mode merge";
             return Err(Failure::Usage(text.into()));
         }
+        check_table_name(&self.table)?;
         let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
         db.create_missing_table(&self.table)?;
         let etag = match self.mode {

@@ -79,17 +79,25 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     if head.starts_with(&BYTE_ORDER_MARK) {
         head.drain(..BYTE_ORDER_MARK.len());
     }
+    if matches!(*head, [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..]) {
+        return Err(not_utf8(path, "UTF-32"));
+    }
     // UTF-16 has a mark or, in text of any Latin script, a zero in every second byte.
     let zeros = head.iter().take(4).map(|byte| *byte == 0);
     let is_wide =
         zeros.clone().eq([false, true, false, true]) || zeros.eq([true, false, true, false]);
     if is_wide || matches!(*head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
-        return Err(Failure::Other(format!(
-            "cannot read {path}: it is UTF-16 and must be UTF-8\n  try: iconv -f UTF-16 -t UTF-8 {path} >NEW"
-        )));
+        return Err(not_utf8(path, "UTF-16"));
     }
     let reader = Box::new(Cursor::new(head.clone()).chain(reader));
     Ok(Input { reader, head, repeatable: is_file && !packed })
+}
+
+fn not_utf8(path: &str, encoding: &str) -> Failure {
+    Failure::Other(format!(
+        "cannot read {path}: it is {encoding} and must be UTF-8\n  \
+         try: iconv -f {encoding} -t UTF-8 {path} >NEW"
+    ))
 }
 
 #[cfg(feature = "parquet")]

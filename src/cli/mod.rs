@@ -90,7 +90,8 @@ Exit status:
   0  done
   1  the operation failed
   2  wrong usage, or the database cannot be opened
-  3  an import rejected rows, and loaded the rest";
+  3  an import rejected rows, and loaded the rest
+  130  an import was ended by Ctrl-C, after it committed the rows that it had read";
 
 /// Declares the subcommands by their names and the types of their arguments. Each type has a method
 /// `run`, which executes the command.

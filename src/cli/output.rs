@@ -340,9 +340,11 @@ fn cell(text: &[u8], screen: Screen) -> String {
     }
 }
 
-/// Escapes control characters, so that a terminal only displays the text.
+/// Escapes control characters and those that change the direction of text, so that a terminal only
+/// displays the text.
 pub(super) fn without_control(text: &str) -> String {
-    let shown = |c: char| match c.is_control() {
+    let is_direction = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| match c.is_control() || is_direction(c) {
         true => c.escape_default().collect::<Vec<_>>(),
         false => vec![c],
     };

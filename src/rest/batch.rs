@@ -141,7 +141,6 @@ fn read(
 /// Carries out a changeset: all of it or nothing. The error is that of the first operation that
 /// fails, malformed or not.
 fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
-    EntityGroup::check_len(parts.len())?;
     let mut items = Vec::with_capacity(parts.len());
     let mut reader = Reader::default();
     let operations = parts.iter().map(|part| {

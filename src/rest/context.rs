@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::model::{ETag, check_table_name};
 use crate::options::Durability;
 use crate::rest::protocol::address::Target;
@@ -66,8 +66,10 @@ impl RequestContext<'_> {
     /// # Errors
     /// `TableNotFound`; `InvalidResourceName` or `OutOfRangeInput` if no table can have the name.
     pub(super) fn table(&self, name: &str) -> Result<Table, Error> {
-        let found = self.account.db.table(name);
-        found.or_else(|missing| check_table_name(name).and(Err(missing)))
+        self.account.db.table(name).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => check_table_name(name).err().unwrap_or(error),
+            _ => error,
+        })
     }
 
     /// Reserves memory for the answer to a write, at most `bytes`, before the write is carried out.

@@ -150,6 +150,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Failure> {
     match spawn_blocking(work).await {
         Ok(done) => Ok(done?),
+        // The runtime cancels work only when it is shut down; handlers have ended by then.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -12,11 +12,17 @@ use clap::Args;
 use super::infer::{self, Candidates};
 use crate::cli::csv::Row;
 use crate::cli::failure::{Failure, Outcome};
+use crate::cli::layout::cut;
+use crate::cli::output::counted;
 use crate::error::{Code, Error, Result};
 use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, PROPERTIES_MAX, SYSTEM_PROPERTIES,
     Template, ValueRef, check_property_name, out_of_range,
 };
+
+/// The number of columns, and of characters of each, that an error lists.
+const NAMES_SHOWN: usize = 20;
+const NAME_SHOWN_MAX: usize = 40;
 
 /// The user's options for keys, types and other conversions of columns.
 #[derive(Args, Clone, Debug, Default)]
@@ -251,7 +257,8 @@ impl<'c> Converter<'c> {
         }
         if row.len() != columns.width {
             let (found, expected) = (row.len(), columns.width);
-            let text = format!("malformed CSV: {found} fields, the header has {expected}");
+            let found = counted(found as u64, "field", "fields");
+            let text = format!("malformed CSV: {found}, the header has {expected}");
             return Err(Error::refused_with(Code::InvalidInput, text));
         }
         self.partition_key.clear();
@@ -323,6 +330,9 @@ pub(super) fn parse_type(text: &str) -> Result<(String, EdmType), String> {
 /// Parses `OLD=NEW`; the old name may contain an equals sign, the new one may not.
 fn parse_rename(text: &str) -> Result<(String, String), String> {
     let (old, new) = text.rsplit_once('=').ok_or("expected OLD=NEW")?;
+    if new.is_empty() || new == "Timestamp" {
+        return Err("NEW is a property, PartitionKey or RowKey".to_owned());
+    }
     Ok((old.to_owned(), new.to_owned()))
 }
 
@@ -361,7 +371,12 @@ pub(super) fn header_names(header: &Row<'_>, renames: &[(String, String)]) -> Ou
 
 /// Returns a usage failure with `problem` and the list of existing columns.
 pub(super) fn usage(problem: String, names: &[String]) -> Failure {
-    Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")))
+    let mut shown: Vec<_> =
+        names.iter().take(NAMES_SHOWN).map(|name| cut(name, NAME_SHOWN_MAX)).collect();
+    if names.len() > NAMES_SHOWN {
+        shown.push("…".into());
+    }
+    Failure::Usage(format!("{problem}\n  columns: {}", shown.join(", ")))
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ use super::progress::Progress;
 use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
+use crate::model::check_table_name;
 use crate::options::Durability;
 use crate::table::LoadMode;
 
@@ -145,6 +146,7 @@ impl Import {
             let problem = "--resume is for --mode insert; the other modes write each row again";
             return Err(Failure::Usage(problem.to_owned()));
         }
+        check_table_name(&self.table)?;
         // The input is opened first, so that a misspelt file name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));

@@ -137,7 +137,9 @@ impl SerializeSeq for ByteSequence {
 fn may_be_of_bytes(mut name: &str) -> bool {
     const COLLECTIONS: [&str; 4] =
         ["alloc::vec::Vec<", "alloc::collections::", "std::collections::", "["];
-    const POINTERS: [&str; 6] = [
+    const POINTERS: [&str; 8] = [
+        "core::cell::Cell<",
+        "core::cell::RefCell<",
         "&",
         "mut ",
         "alloc::boxed::Box<",

@@ -205,7 +205,8 @@ impl Taken {
             }
         }
         let share = (places / (of_account.len() + 1)).max(1);
-        if of_others >= share {
+        // Otherwise one unauthenticated request would refuse all new clients where shares are small.
+        if of_others >= share.max(2) {
             return None;
         }
         let candidates = self.slots.values().filter_map(|slot| {

@@ -475,6 +475,16 @@ fn exports_are_filtered_and_have_every_format() {
     export(&["Price gt )"]).fails(2, &["Syntax error"]);
 }
 
+#[test]
+fn a_refused_table_name_makes_no_database() {
+    let place = Place::new();
+    let row = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    for command in ["create-table none T", "put none T -", "import none T -"] {
+        place.feed(command, row).fails(1, &["not within the permissible limits. (table 'T')"]);
+        assert!(!place.path("none").exists(), "{command}");
+    }
+}
+
 /// `--format` has the same values where `--json` was, and `--json` stays.
 #[test]
 fn formats_are_the_same_everywhere() {
