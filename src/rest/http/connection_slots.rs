@@ -205,7 +205,7 @@ impl Taken {
             }
         }
         let share = (places / (of_account.len() + 1)).max(1);
-        // Otherwise one unauthenticated request would refuse all new clients where shares are small.
+        // With small shares one unauthenticated request would otherwise refuse all new clients.
         if of_others >= share.max(2) {
             return None;
         }
