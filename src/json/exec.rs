@@ -595,9 +595,7 @@ impl Response {
         let mut response = self.counters([("loaded", loaded)]);
         put_objects(response.member("rejected"), rejected, |object, Rejected { line, error }| {
             object.raw("line", line);
-            // Whoever prints the row has no other way to name its entity.
-            let error = error.with_message(error.to_string());
-            json::put_object(object.name("error"), |object| put_error(object, &error));
+            json::put_object(object.name("error"), |object| put_error(object, error));
         });
         response
     }

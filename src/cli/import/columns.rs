@@ -83,7 +83,7 @@ pub(super) struct Converter<'c> {
 /// Advice for text that is not UTF-8, which is most likely Latin-1.
 pub(super) const NOT_UTF8: &str = "not UTF-8 (try: iconv -f LATIN1 -t UTF-8)";
 const TYPE_SUFFIX: &str = "@type";
-/// Short names of types, beside the names without `Edm.`.
+/// Short names of types, in addition to the names without `Edm.`.
 const SHORT_NAMES: [(&str, EdmType); 3] =
     [("int", EdmType::Int32), ("long", EdmType::Int64), ("bool", EdmType::Boolean)];
 

@@ -3,7 +3,7 @@
 //! All counts are exact until the memory limit is reached. From then on, the numbers of partitions,
 //! of one-row partitions and of repeated keys, the median and the order are those of a sample of
 //! the keys. A key is in the sample if its hash ends with enough zeros, so equal files give equal
-//! figures. The largest partitions are kept beside the sample.
+//! figures. The largest partitions are kept separately.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

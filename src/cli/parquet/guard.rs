@@ -144,7 +144,7 @@ pub(in crate::cli) fn pages(file: &File, start: u64, len: u64) -> io::Result<Pag
     Ok(Pages { rows, bytes: dictionary.saturating_add(page) })
 }
 
-/// What the header of a page claims.
+/// The unchecked header of a page.
 struct Header {
     kind: Kind,
     /// The length of the header itself.
