@@ -19,7 +19,7 @@ use rowstone::sim::runner::Runner;
 use rowstone::sim::step::{Condition, Config, Lane, Step, Verb, Write};
 use rowstone::sim::value::Val;
 
-const IMAGES: u64 = 20_000;
+const IMAGES: u64 = 10_000;
 const STEPS: usize = 60;
 const SEEDS_PER_OPERATION: u64 = 2;
 
@@ -222,7 +222,7 @@ fn every_moment_of_small_histories_recovers() {
 fn trap_46_power_cut_while_the_database_is_created() {
     let mut tally = Tally::default();
     let program = Program { seed: 46, config: Config::default(), steps: Vec::new() };
-    for seed in 0..200 {
+    for seed in 0..80 {
         check(&Program { seed, ..program.clone() }, &mut tally);
     }
     assert!(tally.images > 1000, "{tally:?}");
@@ -290,7 +290,7 @@ fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
         let mut program = Program::random(0x08_0000 + seed, 4, Mix::QUIET);
         program.config.memtable_bytes = 4 << 10;
         program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
-        for number in 0..60 {
+        for number in 0..40 {
             let properties = vec![("N".to_owned(), Val::String("x".repeat(400)))];
             let (pk, rk) = ("p".to_owned(), format!("r{:02}", number % 25));
             let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };

@@ -15,7 +15,7 @@ use rowstone::sim::program::{Mix, Program};
 use rowstone::sim::runner::{Runner, is_storage_error};
 use rowstone::sim::step::{Config, Step};
 
-const STEPS: usize = 60;
+const STEPS: usize = 40;
 
 /// How a file operation fails, and whether all later operations fail, too.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use rowstone::sim::{MUTANTS, activate};
 
 use crate::say;
 
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 200;
 
 /// The result of one run over many seeds, which several tests use.
 static EXPLORED: LazyLock<Explored> = LazyLock::new(|| {
