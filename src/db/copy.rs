@@ -522,7 +522,7 @@ impl Run<'_, '_> {
     /// `found` that is older than `row`: it may be the copy of another row with the same
     /// properties.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
-        let is_older = || match (found.etag(), row.etag) {
+        let is_older = || match (found.etag(), &row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),
             _ => false,
         };
@@ -578,7 +578,7 @@ impl Run<'_, '_> {
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.partition_key.as_str());
             for row in &rows {
-                match row.etag {
+                match &row.etag {
                     Some(etag) => group.delete_if(&row.row_key, etag)?,
                     None => group.delete(&row.row_key)?,
                 };

@@ -91,7 +91,7 @@ fn a_second_insert_is_refused_and_a_dropped_table_is_gone() {
     let table = db.create_table("things").unwrap();
     let etag = table.insert(row(1, 0)).unwrap();
     assert_eq!(table.insert(row(1, 1)).unwrap_err().kind(), ErrorKind::AlreadyExists);
-    let newer = table.replace_if(row(1, 2), etag).unwrap();
+    let newer = table.replace_if(row(1, 2), &etag).unwrap();
     assert!(newer.seq() > etag.seq());
     assert_eq!(
         table.replace_if(row(1, 3), etag).unwrap_err().kind(),

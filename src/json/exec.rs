@@ -477,7 +477,7 @@ pub(crate) fn read_etag(etag: &str) -> Result<Option<ETag>> {
         return Ok(None);
     }
     let malformed = |_| invalid(format!("The etag value '{etag}' is not valid."));
-    etag.parse().map(Some).map_err(malformed)
+    ETag::parse_own(etag).map(Some).map_err(malformed)
 }
 
 fn invalid(message: impl Into<Cow<'static, str>>) -> Error {

@@ -331,10 +331,10 @@ fn answers(response: Response, expected: &str) {
 
 #[test]
 fn responses() {
-    let etag = ETag(Seq::MAX);
+    let etag = ETag::from(Seq::MAX);
     let shown = r#"W/\"datetime'9999-12-31T23%3A59%3A59.9999999Z'\""#;
     answers(Response::ok(), r#"{"ok":true}"#);
-    answers(Response::ok().etag(etag), &format!(r#"{{"ok":true,"etag":"{shown}"}}"#));
+    answers(Response::ok().etag(etag.clone()), &format!(r#"{{"ok":true,"etag":"{shown}"}}"#));
     answers(
         Response::ok().etags(&[Some(etag), None]),
         &format!(r#"{{"ok":true,"etags":["{shown}",null]}}"#),

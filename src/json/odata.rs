@@ -344,7 +344,7 @@ impl Metadata {
     /// Writes `odata.etag`, if it is requested and the entity has an ETag.
     pub(crate) fn put_etag(self, object: &mut Object<'_>, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.etag) {
-            put_etag(object.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
+            object.text("odata.etag", &etag.to_string());
         }
     }
 

@@ -213,7 +213,7 @@ impl Entity {
 
     /// Returns the ETag with which the entity was read; `None` if it was not read from a table.
     pub fn etag(&self) -> Option<ETag> {
-        self.seq.map(ETag)
+        self.seq.map(ETag::from)
     }
 
     /// Returns the time of the write; `None` if the entity was not read from a table.

@@ -1,7 +1,9 @@
-//! The ETag of an entity: its Timestamp, in the text form that HTTP clients compare and send back.
+//! The ETag of an entity: an opaque text that HTTP clients compare and send back. The ETag of an
+//! entity of this engine is its Timestamp.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::datetime::DateTime;
 use super::seq::Seq;
@@ -9,31 +11,56 @@ use crate::error::{Code, Error, Result};
 
 /// The state of an entity that a caller has read. For one entity, equal ETags mean the same state.
 ///
-/// The text form is `W/"datetime'2022-02-01T20%3A52%3A48.011206Z'"`. Parsing also accepts plain
-/// colons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ETag(pub(crate) Seq);
+/// An ETag is an opaque text: one that was parsed prints as it was received. ETags of a
+/// [`Db`](crate::Db) have the form `W/"datetime'2022-02-01T20%3A52%3A48.011206Z'"`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ETag(Repr);
+
+/// `Text` is never the text that is printed for a `Seq`, so equal texts are equal ETags.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Repr {
+    Seq(Seq),
+    Text(Arc<str>),
+}
 
 const BEFORE: &str = "W/\"datetime'";
 const AFTER: &str = "'\"";
+/// The maximum length of an ETag that is parsed, in bytes.
+const TEXT_MAX: usize = 1_024;
 
 impl From<Seq> for ETag {
     fn from(seq: Seq) -> Self {
-        ETag(seq)
+        ETag(Repr::Seq(seq))
     }
 }
 
 impl ETag {
-    /// Returns the Seq of the commit that wrote the entity.
-    pub fn seq(self) -> Seq {
-        self.0
+    /// Returns the Seq of the commit that wrote the entity; `None` if the ETag is not of the form
+    /// that a [`Db`](crate::Db) prints. Plain colons instead of `%3A` are accepted.
+    pub fn seq(&self) -> Option<Seq> {
+        match &self.0 {
+            Repr::Seq(seq) => Some(*seq),
+            Repr::Text(text) => read_seq(text),
+        }
+    }
+
+    /// Parses an ETag of the form that a [`Db`](crate::Db) prints, with `%3A`, `%3a` or `:`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for other texts.
+    pub(crate) fn parse_own(text: &str) -> Result<Self> {
+        read_seq(text).map(Self::from).ok_or_else(malformed)
     }
 }
 
 impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seq = match &self.0 {
+            Repr::Seq(seq) => *seq,
+            Repr::Text(text) => return f.write_str(text),
+        };
         f.write_str(BEFORE)?;
-        for (i, part) in DateTime::from(self.0).text().as_str().split(':').enumerate() {
+        for (i, part) in DateTime::from(seq).text().as_str().split(':').enumerate() {
             if i > 0 {
                 f.write_str("%3A")?;
             }
@@ -46,18 +73,32 @@ impl fmt::Display for ETag {
 impl FromStr for ETag {
     type Err = Error;
 
-    /// Accepts only the printed form, with `%3A`, `%3a` or `:`. Other texts are `InvalidInput`,
-    /// including `*`, which matches every state of an entity and so does not identify one.
+    /// Accepts any entity tag of HTTP, `"…"` or `W/"…"`, of at most 1,024 bytes. Other texts are
+    /// `InvalidInput`, including `*`, which matches every state of an entity and so does not
+    /// identify one.
     fn from_str(text: &str) -> Result<Self> {
-        let malformed = || Error::refused(Code::InvalidInput);
-        let inner = text.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix(AFTER));
-        let time = inner.ok_or_else(malformed)?.replace("%3A", ":").replace("%3a", ":");
-        // An ETag always has the zone `Z`.
-        if !time.ends_with('Z') {
+        let quoted = text.strip_prefix("W/").unwrap_or(text);
+        let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let is_allowed = |char: char| char != '"' && !char.is_control();
+        if text.len() > TEXT_MAX || !inner.is_some_and(|inner| inner.chars().all(is_allowed)) {
             return Err(malformed());
         }
-        Ok(ETag(Seq(DateTime::parse(&time).map_err(|_| malformed())?.ticks())))
+        let own = read_seq(text).map(Self::from).filter(|own| own.to_string() == text);
+        Ok(own.unwrap_or_else(|| ETag(Repr::Text(text.into()))))
     }
+}
+
+/// Reads the Seq in an ETag of a [`Db`](crate::Db).
+fn read_seq(text: &str) -> Option<Seq> {
+    let inner = text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
+    let time = inner.replace("%3A", ":").replace("%3a", ":");
+    // An ETag always has the zone `Z`.
+    let time = DateTime::parse(&time).ok().filter(|_| time.ends_with('Z'))?;
+    Some(Seq(time.ticks()))
+}
+
+fn malformed() -> Error {
+    Error::refused(Code::InvalidInput)
 }
 
 #[cfg(test)]
@@ -74,8 +115,24 @@ mod tests {
     #[test]
     fn colons_may_be_plain() {
         let etag: ETag = TEXT.parse().unwrap();
-        assert_eq!(TEXT.replace("%3A", ":").parse::<ETag>().unwrap(), etag);
-        assert_eq!(TEXT.replace("%3A", "%3a").parse::<ETag>().unwrap(), etag);
+        for text in [TEXT.replace("%3A", ":"), TEXT.replace("%3A", "%3a")] {
+            assert_eq!(ETag::parse_own(&text).unwrap(), etag);
+            assert_eq!(text.parse::<ETag>().unwrap().seq(), etag.seq());
+        }
+    }
+
+    /// Other stores compare ETags as texts. Azurite prints seven digits, also if the last is 0.
+    #[test]
+    fn etags_of_other_stores_are_kept_as_they_were_received() {
+        let padded = TEXT.replace("206Z", "2060Z");
+        for text in [&*padded, "\"0x8D2\"", "W/\"wrong\"", "W/\"\"", "\"é\""] {
+            assert_eq!(text.parse::<ETag>().unwrap().to_string(), text);
+        }
+        assert_ne!(padded.parse::<ETag>().unwrap(), TEXT.parse().unwrap());
+        assert_eq!("W/\"wrong\"".parse::<ETag>().unwrap().seq(), None);
+        for text in ["", "*", "W/", "\"", "a\"b\"", "\"a\"b\"", "\"a\r\n\"", &"x".repeat(2_000)] {
+            assert_eq!(text.parse::<ETag>().unwrap_err().code(), "InvalidInput", "{text}");
+        }
     }
 
     #[test]
@@ -94,14 +151,14 @@ mod tests {
             "W/\"datetime''\"",
             "W/\"datetime'\"",
         ] {
-            let error = text.parse::<ETag>().unwrap_err();
+            let error = ETag::parse_own(text).unwrap_err();
             assert_eq!((error.code(), error.status()), ("InvalidInput", 400), "{text}");
         }
     }
 
     #[test]
     fn the_largest_seq_has_an_etag() {
-        let etag = ETag(Seq::MAX);
+        let etag = ETag::from(Seq::MAX);
         assert_eq!(etag.to_string().parse::<ETag>().unwrap(), etag);
     }
 }

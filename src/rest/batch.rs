@@ -80,7 +80,7 @@ pub(super) fn answer(
     match batch::read(&context.request.body, content_type) {
         Ok(Envelope::Query(part)) => match read(context, &part) {
             Ok((etag, level, entity, room)) => {
-                put_found(&mut body, &boundaries, etag, level, &entity);
+                put_found(&mut body, &boundaries, &etag, level, &entity);
                 share = room;
             }
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
@@ -254,7 +254,7 @@ fn put_written(
             (Some(etag), Operation::Insert(_)) => {
                 location.clear();
                 entities::put_location(&mut location, context, name, operation);
-                let entity = entities::sent_back(operation, item.preference, Some(*etag));
+                let entity = entities::sent_back(operation, item.preference, Some(etag));
                 if let Some(entity) = &entity {
                     shown.clear();
                     let scope = entities::scope(context, name, None, item.level);
@@ -262,12 +262,12 @@ fn put_written(
                 }
                 batch::Reply::Inserted {
                     location: &location,
-                    etag: *etag,
+                    etag,
                     preference: item.preference,
                     body: entity.map(|_| (item.level, shown.as_slice())),
                 }
             }
-            (Some(etag), _) => batch::Reply::Written { etag: *etag },
+            (Some(etag), _) => batch::Reply::Written { etag },
         };
         changeset.put(item.content_id, reply);
     }

@@ -225,11 +225,11 @@ fn single(error: Error) -> Fault {
 pub(super) fn sent_back(
     operation: &Operation,
     preference: Option<Preference>,
-    etag: Option<ETag>,
+    etag: Option<&ETag>,
 ) -> Option<Entity> {
     match (operation, preference, etag) {
         (_, Some(Preference::NoContent), _) => None,
-        (Operation::Insert(entity), _, Some(etag)) => Some(entity.clone().at(etag.seq())),
+        (Operation::Insert(entity), _, Some(etag)) => Some(entity.clone().at(etag.seq()?)),
         _ => None,
     }
 }
@@ -257,7 +257,7 @@ fn written(
     etag: Option<ETag>,
     level: Level,
 ) -> Reply {
-    let entity = sent_back(operation, preference, etag);
+    let entity = sent_back(operation, preference, etag.as_ref());
     let mut reply = Reply::uncached(if entity.is_some() { 201 } else { 204 });
     if let Some(preference) = preference {
         reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
@@ -359,11 +359,11 @@ impl Meaning {
     }
 
     fn condition<H: Headers + ?Sized>(&mut self, headers: &H) -> Result<Condition, Fault> {
-        let condition = match self.condition {
+        let condition = match self.condition.take() {
             Some(condition) => condition,
             None => Condition::of(headers, self.method, self.version)?,
         };
-        Ok(*self.condition.insert(condition))
+        Ok(self.condition.insert(condition).clone())
     }
 
     fn check_json<H: Headers + ?Sized>(&mut self, headers: &H) -> Result<(), Fault> {

@@ -257,8 +257,8 @@ impl EntityGroup {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn replace_if(&mut self, entity: Entity, etag: ETag) -> Result<&mut Self> {
-        self.push(Operation::Replace(entity, Some(etag)))
+    pub fn replace_if(&mut self, entity: Entity, etag: impl Borrow<ETag>) -> Result<&mut Self> {
+        self.push(Operation::Replace(entity, Some(etag.borrow().clone())))
     }
 
     /// Adds a merge into an existing entity.
@@ -273,8 +273,8 @@ impl EntityGroup {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn merge_if(&mut self, entity: Entity, etag: ETag) -> Result<&mut Self> {
-        self.push(Operation::Merge(entity, Some(etag)))
+    pub fn merge_if(&mut self, entity: Entity, etag: impl Borrow<ETag>) -> Result<&mut Self> {
+        self.push(Operation::Merge(entity, Some(etag.borrow().clone())))
     }
 
     /// Adds an insert or replace.
@@ -305,8 +305,8 @@ impl EntityGroup {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn delete_if(&mut self, row_key: &str, etag: ETag) -> Result<&mut Self> {
-        self.push(Operation::delete(&self.partition_key, row_key, Some(etag)))
+    pub fn delete_if(&mut self, row_key: &str, etag: impl Borrow<ETag>) -> Result<&mut Self> {
+        self.push(Operation::delete(&self.partition_key, row_key, Some(etag.borrow().clone())))
     }
 
     /// Returns the number of operations.
@@ -357,7 +357,7 @@ impl Table {
     ) -> Result<Vec<Option<ETag>>> {
         let group = group.borrow();
         let seq = self.with_batch(group, |batch| self.engine.commit(batch, durability))?;
-        Ok(etags(group, ETag(seq)))
+        Ok(etags(group, &ETag::from(seq)))
     }
 
     /// Submits a group without waiting until it is durable. A thread may submit many groups before
@@ -376,7 +376,7 @@ impl Table {
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
         let ticket = self.with_batch(group, submit)?;
-        let etags = etags(group, ETag(ticket.seq));
+        let etags = etags(group, &ETag::from(ticket.seq));
         Ok(Ticket::new(ticket, etags))
     }
 
@@ -463,8 +463,8 @@ pub(super) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
     text
 }
 
-fn etags(group: &EntityGroup, etag: ETag) -> Vec<Option<ETag>> {
-    group.operations().iter().map(|op| op.entity().map(|_| etag)).collect()
+fn etags(group: &EntityGroup, etag: &ETag) -> Vec<Option<ETag>> {
+    group.operations().iter().map(|op| op.entity().map(|_| etag.clone())).collect()
 }
 
 #[cfg(test)]

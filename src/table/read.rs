@@ -247,9 +247,15 @@ impl<'a> RowView<'a> {
         decode_part(part).map_err(damaged)
     }
 
+    /// Returns the Seq of the commit that wrote the entity.
+    #[inline]
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
+    }
+
     /// Returns the ETag.
     pub fn etag(&self) -> ETag {
-        ETag(self.seq)
+        ETag::from(self.seq)
     }
 
     /// Returns the value of a property; `None` if the entity has no property of this name.

@@ -123,8 +123,8 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
     /// otherwise as [`insert`](Self::insert).
-    pub fn replace_if(&self, entity: impl Borrow<Entity>, etag: ETag) -> Result<ETag> {
-        self.put(entity.borrow(), is(Some(etag)))
+    pub fn replace_if(&self, entity: impl Borrow<Entity>, etag: impl Borrow<ETag>) -> Result<ETag> {
+        self.put(entity.borrow(), is(Some(etag.borrow())))
     }
 
     /// Sets the given properties of an existing entity and keeps its other properties.
@@ -142,8 +142,8 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since; otherwise as
     /// [`merge`](Self::merge).
-    pub fn merge_if(&self, entity: impl Borrow<Entity>, etag: ETag) -> Result<ETag> {
-        self.merge_in(entity.borrow(), is(Some(etag)))
+    pub fn merge_if(&self, entity: impl Borrow<Entity>, etag: impl Borrow<ETag>) -> Result<ETag> {
+        self.merge_in(entity.borrow(), is(Some(etag.borrow())))
     }
 
     /// Inserts the entity, or replaces the existing one. This is the cheapest write, because it
@@ -177,8 +177,13 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
     /// otherwise the errors that any write may return.
-    pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
-        let asked = || Ok((is(Some(etag)), Action::Delete));
+    pub fn delete_if(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        etag: impl Borrow<ETag>,
+    ) -> Result<()> {
+        let asked = || Ok((is(Some(etag.borrow())), Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
@@ -209,7 +214,7 @@ impl Table {
             let batch = self.batch_of_one(key, condition, action);
             CommitTicket::submit(&self.engine, &batch, self.durability)
         })?;
-        let etag = operation.entity().map(|_| ETag(commit.seq));
+        let etag = operation.entity().map(|_| ETag::from(commit.seq));
         Ok(Ticket::new(commit, vec![etag]))
     }
 
@@ -270,7 +275,7 @@ impl Table {
             let (condition, action) = asked()?;
             self.engine.commit(&self.batch_of_one(key, condition, action), self.durability)
         })
-        .map(ETag)
+        .map(ETag::from)
     }
 
     fn batch_of_one<'o>(
@@ -338,11 +343,11 @@ impl Table {
         let merge = |entity: &Entity| entity.to_row_of_checked_keys(shapes).map(Action::Merge);
         Ok(match operation {
             Operation::Insert(entity) => (Condition::Absent, put(entity)?),
-            Operation::Replace(entity, etag) => (is(*etag), put(entity)?),
-            Operation::Merge(entity, etag) => (is(*etag), merge(entity)?),
+            Operation::Replace(entity, etag) => (is(etag.as_ref()), put(entity)?),
+            Operation::Merge(entity, etag) => (is(etag.as_ref()), merge(entity)?),
             Operation::Upsert(entity) => (Condition::Any, put(entity)?),
             Operation::UpsertMerge(entity) => (Condition::Any, merge(entity)?),
-            Operation::Delete { etag, .. } => (is(*etag), Action::Delete),
+            Operation::Delete { etag, .. } => (is(etag.as_ref()), Action::Delete),
         })
     }
 
@@ -364,9 +369,10 @@ fn merge(NewRow { shape, body, .. }: NewRow<'_>) -> Action<'_> {
     Action::Merge(Row { shape: Arc::clone(shape.arc()), body: body.as_slice().to_vec() })
 }
 
-/// Returns the condition that an entity exists, and has this ETag if one is given.
-fn is(etag: Option<ETag>) -> Condition {
-    etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
+/// Returns the condition that an entity exists, and has this ETag if one is given. No entity has an
+/// ETag of another form than that of this engine.
+fn is(etag: Option<&ETag>) -> Condition {
+    etag.map_or(Condition::Present, |etag| Condition::Is(etag.seq().unwrap_or(Seq::ZERO)))
 }
 
 fn entity_keys(entity: &Entity) -> (&str, &str) {

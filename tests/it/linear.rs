@@ -23,7 +23,7 @@ use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
 use rowstone::sim::history::{check, check_tags};
 use rowstone::{
-    Db, Durability, ETag, Entity, EntityGroup, Error, ErrorKind, KeyRange, Operation, Options,
+    Db, Durability, ETag, Entity, EntityGroup, Error, ErrorKind, KeyRange, Operation, Options, Seq,
     Snapshot, Table, Ticket,
     clock::ManualClock,
     options::{Background, IoMode},
@@ -71,7 +71,7 @@ struct Store {
     /// For deliberate faults: the number of reads and conditional writes so far, and the last
     /// answer for each key.
     asked: AtomicU64,
-    answered: Mutex<HashMap<u32, Option<(ETag, Pair)>>>,
+    answered: Mutex<HashMap<u32, Option<(Seq, Pair)>>>,
 }
 
 /// A thread that makes a seeded sequence of calls.
@@ -82,7 +82,7 @@ struct Client<'s> {
     log: Log<'s>,
     rng: Rng,
     /// The ETags seen last, which may be outdated.
-    known: HashMap<u32, ETag>,
+    known: HashMap<u32, Seq>,
     flying: VecDeque<(Open, u32, Ticket)>,
     /// Calls whose tickets were dropped. They are complete once a later commit of this thread is
     /// complete.
@@ -99,7 +99,7 @@ enum Offence {
     Torn(String),
 }
 
-type Seen = Result<Option<(ETag, Pair)>, Offence>;
+type Seen = Result<Option<(Seq, Pair)>, Offence>;
 
 fn is_twin(key: u32) -> bool {
     key % HOT >= TWINS_FROM
@@ -115,8 +115,8 @@ fn rows(key: u32) -> Vec<String> {
     suffixes.iter().map(|suffix| format!("r{}{suffix}", key % HOT)).collect()
 }
 
-fn ticks(etag: ETag) -> u64 {
-    etag.seq().ticks()
+fn seq(etag: &ETag) -> Seq {
+    etag.seq().expect("the tag of a database")
 }
 
 fn entity(key: u32, row: &str, pair: Pair) -> Entity {
@@ -125,14 +125,14 @@ fn entity(key: u32, row: &str, pair: Pair) -> Entity {
     entity.with("Note", note)
 }
 
-fn pair(entity: &Entity) -> Result<(ETag, Pair), Offence> {
+fn pair(entity: &Entity) -> Result<(Seq, Pair), Offence> {
     let read = |name: &str| entity.get::<i64>(name).expect("the row has both numbers");
     let pair = Pair(read("First"), read("Second"));
     let note: String = entity.get("Note").expect("the row has the note");
     if note.len() != pair.0 as usize % 200 {
         return Err(Offence::Torn(format!("{entity:?}: the note is from another write")));
     }
-    Ok((entity.etag().expect("read from a table"), pair))
+    Ok((seq(&entity.etag().expect("read from a table")), pair))
 }
 
 /// Returns the content of the rows of one key, which must be equal.
@@ -145,7 +145,8 @@ fn combined(key: u32, found: &[Entity]) -> Seen {
     Ok(pairs.first().copied())
 }
 
-fn operation(key: u32, row: &str, op: Op, etag: Option<ETag>) -> Operation {
+fn operation(key: u32, row: &str, op: Op, seq: Option<Seq>) -> Operation {
+    let etag = seq.map(ETag::from);
     match op {
         Op::Get => unreachable!("not a write"),
         Op::Insert(pair) => Operation::Insert(entity(key, row, pair)),
@@ -226,7 +227,7 @@ impl Store {
     }
 
     /// Reads the keys of a partition by one scan.
-    fn get_all(&self, first: u32) -> Result<Vec<Option<(ETag, Pair)>>, Offence> {
+    fn get_all(&self, first: u32) -> Result<Vec<Option<(Seq, Pair)>>, Offence> {
         let scan = self.tables[0].scan(KeyRange::partition(partition(first)));
         let found: Vec<Entity> = scan.into_iter().collect::<Result<_, _>>().unwrap();
         let of = |key: u32| {
@@ -237,7 +238,7 @@ impl Store {
         (first..first + HOT).map(of).collect()
     }
 
-    fn group(&self, key: u32, op: Op, etag: Option<ETag>) -> EntityGroup {
+    fn group(&self, key: u32, op: Op, etag: Option<Seq>) -> EntityGroup {
         let names = rows(key);
         let operations = names.iter().map(|row| operation(key, row, op, etag));
         EntityGroup::from_operations(operations).unwrap()
@@ -248,9 +249,9 @@ impl Store {
         &self,
         key: u32,
         op: Op,
-        etag: Option<ETag>,
+        etag: Option<Seq>,
         durability: usize,
-    ) -> rowstone::Result<Option<ETag>> {
+    ) -> rowstone::Result<Option<Seq>> {
         let etag = etag.filter(|_| self.wrong != Wrong::IgnoresTags);
         if etag.is_some() && self.errs(Wrong::ForgetsWrites) {
             return Ok(etag.filter(|_| !matches!(op, Op::Delete(_))));
@@ -265,14 +266,16 @@ impl Store {
                     table.commit(EntityGroup::from_operations([half]).unwrap())?;
                 }
                 let half = operation(key, &names[0], op, etag);
-                return Ok(table.commit(EntityGroup::from_operations([half])?)?[0]);
+                return Ok(table.commit(EntityGroup::from_operations([half])?)?[0]
+                    .as_ref()
+                    .map(seq));
             }
             let etags = table.commit_with(operations, DURABILITIES[durability])?;
             assert_eq!(etags[0], etags[1], "a group has one tag");
-            return Ok(etags[0]);
+            return Ok(etags[0].as_ref().map(seq));
         }
         let (pk, names) = (partition(key), rows(key));
-        match (operation(key, &names[0], op, etag), etag) {
+        let written = match (operation(key, &names[0], op, etag), etag.map(ETag::from)) {
             (Operation::Insert(entity), _) => table.insert(entity).map(Some),
             (Operation::Replace(entity, _), Some(etag)) => table.replace_if(entity, etag).map(Some),
             (Operation::Replace(entity, _), None) => table.replace(entity).map(Some),
@@ -284,7 +287,8 @@ impl Store {
             (Operation::Delete { .. }, None) => table.delete(&pk, &names[0]).map(|()| None),
             (Operation::Upsert(entity), _) => table.upsert(entity).map(Some),
             (other, _) => unreachable!("{other:?}"),
-        }
+        };
+        Ok(written?.as_ref().map(seq))
     }
 }
 
@@ -317,11 +321,11 @@ impl Client<'_> {
         Ok((self.log.into_calls(), self.snapshots))
     }
 
-    fn found(&mut self, key: u32, found: Option<(ETag, Pair)>) -> Answer {
+    fn found(&mut self, key: u32, found: Option<(Seq, Pair)>) -> Answer {
         if let Some((etag, _)) = found {
             self.known.insert(key, etag);
         }
-        Answer::Found(found.map(|(etag, pair)| (ticks(etag), pair)))
+        Answer::Found(found.map(|(seq, pair)| (seq.ticks(), pair)))
     }
 
     fn get(&mut self, key: u32) -> Result<(), Offence> {
@@ -358,9 +362,9 @@ impl Client<'_> {
         let view = self.store.tables[0].at(&snapshot);
         let found = names.iter().filter_map(|row| view.get(&partition(key), row).unwrap());
         let found = combined(key, &found.collect::<Vec<_>>())?;
-        assert!(found.is_none_or(|(etag, _)| etag.seq() <= snapshot.seq()));
+        assert!(found.is_none_or(|(seq, _)| seq <= snapshot.seq()));
         let call = self.log.invoke_at(invoked, key, Op::Get);
-        let answer = Answer::Found(found.map(|(etag, pair)| (ticks(etag), pair)));
+        let answer = Answer::Found(found.map(|(seq, pair)| (seq.ticks(), pair)));
         self.log.answer_at(returned, call, answer);
         Ok(())
     }
@@ -370,7 +374,7 @@ impl Client<'_> {
         let number = (n * 16 + self.thread) as i64;
         let pair = Pair(number, number);
         let etag = self.known.get(&key).copied().filter(|_| self.rng.chance(4, 5));
-        let demand = etag.map(ticks);
+        let demand = etag.map(Seq::ticks);
         let op = match self.rng.below(10) {
             0 => Op::Insert(pair),
             1 => Op::Upsert(pair),
@@ -401,16 +405,16 @@ impl Client<'_> {
         let next = if oldest { self.flying.pop_front() } else { self.flying.pop_back() };
         let Some((call, key, ticket)) = next else { return };
         let etags = if self.rng.chance(1, 2) { ticket.wait() } else { block_on(ticket) };
-        let etag = etags.unwrap()[0];
-        self.known.extend(etag.map(|etag| (key, etag)));
-        self.log.answer(call, Answer::Written(etag.map(ticks)));
+        let seq = etags.unwrap()[0].as_ref().map(seq);
+        self.known.extend(seq.map(|seq| (key, seq)));
+        self.log.answer(call, Answer::Written(seq.map(Seq::ticks)));
     }
 
-    fn finish(&mut self, call: Open, key: u32, written: rowstone::Result<Option<ETag>>) {
+    fn finish(&mut self, call: Open, key: u32, written: rowstone::Result<Option<Seq>>) {
         match written {
             Ok(etag) => {
                 self.known.extend(etag.map(|etag| (key, etag)));
-                self.log.answer(call, Answer::Written(etag.map(ticks)));
+                self.log.answer(call, Answer::Written(etag.map(Seq::ticks)));
                 self.complete_adrift();
             }
             Err(error) => self.log.answer(call, refusal(&error)),

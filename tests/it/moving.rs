@@ -135,7 +135,7 @@ fn a_range_is_imported_with_its_etags() {
     reversed.reverse();
     assert_eq!(reversed, expected);
     let etag = table.get("p15", "000").unwrap().unwrap().etag().unwrap();
-    let newer = renamed.replace_if(row(150, "third"), etag).unwrap();
+    let newer = renamed.replace_if(row(150, "third"), &etag).unwrap();
     assert!(newer.seq() > etag.seq());
     renamed.delete_if("p15", "000", newer).unwrap();
     drop((beside, renamed));
@@ -168,7 +168,7 @@ fn imported_etags_of_the_future_are_followed_by_newer_ones() {
             }
         };
         let table = behind.table("parts").unwrap();
-        assert_eq!(table.get("p0", "001").unwrap().unwrap().etag(), Some(etag));
+        assert_eq!(table.get("p0", "001").unwrap().unwrap().etag().as_ref(), Some(&etag));
         let newer = table.upsert(row(1, "y")).unwrap();
         assert!(newer.seq() > etag.seq());
         drop((table, behind));

@@ -146,9 +146,10 @@ fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
             group
                 .upsert(Entity::new("p", format!("r{write}")).with("Round", round as i64))
                 .unwrap();
-            let etag = table.commit_with(group, durability).unwrap()[0].unwrap();
-            assert!(ticks(etag) > newest, "round {round}: {} after {newest}", ticks(etag));
-            newest = ticks(etag);
+            let etag = table.commit_with(group, durability).unwrap()[0].clone().unwrap();
+            let etag = ticks(etag);
+            assert!(etag > newest, "round {round}: {etag} after {newest}");
+            newest = etag;
             clock.jump(START / 2 + rng.next_u64() % START);
         }
         match rng.index(3) {

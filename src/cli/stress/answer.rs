@@ -5,7 +5,7 @@
 
 use crate::json::odata;
 use crate::json::{self, Members, Scalar};
-use crate::model::{DateTime, ETag};
+use crate::model::{DateTime, ETag, Seq};
 use crate::testing::sim::row::Row;
 
 /// One answer: the members of its JSON object.
@@ -176,6 +176,6 @@ fn row(text: &str) -> Result<Row, String> {
 }
 
 fn ticks(etag: &str) -> Result<u64, String> {
-    let etag: ETag = etag.parse().map_err(|_| format!("`{etag}` is no tag"))?;
-    Ok(etag.seq().ticks())
+    let seq = etag.parse().ok().and_then(|etag: ETag| etag.seq());
+    seq.map(Seq::ticks).ok_or_else(|| format!("`{etag}` is no tag"))
 }

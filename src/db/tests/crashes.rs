@@ -51,7 +51,7 @@ trait SeqOf {
 
 impl SeqOf for ETag {
     fn seq_of(self) -> Seq {
-        Seq(self.seq().0)
+        self.seq().unwrap()
     }
 }
 
@@ -90,7 +90,7 @@ impl History {
             for key in keys {
                 group.upsert(big(at, key, i as i32)).unwrap();
             }
-            let etag = table.commit(group).unwrap()[0].unwrap().seq_of();
+            let etag = table.commit(group).unwrap()[0].clone().unwrap().seq_of();
             assert!(etag > history.last);
             history.last = etag;
             history.commit(durability, |content| {

@@ -28,7 +28,7 @@ fn a_refused_entity_or_group_can_be_written_again() {
     table.insert(&bolt).unwrap();
     assert_eq!(table.insert(&bolt).unwrap_err().code(), "EntityAlreadyExists");
     let etag = table.upsert(&bolt).unwrap();
-    table.merge_if(&bolt, etag).unwrap();
+    table.merge_if(&bolt, &etag).unwrap();
     assert_eq!(table.replace_if(&bolt, etag).unwrap_err().code(), "UpdateConditionNotSatisfied");
     table.upsert_merge(&bolt).unwrap();
     table.merge(&bolt).unwrap();
@@ -67,7 +67,7 @@ fn a_single_write_is_submitted_and_checked_as_a_blocking_one() {
     let refused = table.write_async(&insert).unwrap_err();
     assert_eq!((refused.code(), refused.index()), ("EntityAlreadyExists", None));
     let (partition_key, row_key) = ("bolts".to_owned(), "m4".to_owned());
-    let delete = Operation::Delete { partition_key, row_key, etag: etags[0] };
+    let delete = Operation::Delete { partition_key, row_key, etag: etags[0].clone() };
     assert_eq!(table.write_async(&delete).unwrap().wait().unwrap(), [None]);
     assert_eq!(table.get("bolts", "m4").unwrap(), None);
 }

@@ -75,7 +75,7 @@ named! {
 }
 
 /// The condition under which an entity is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// There is no condition: a replace or merge becomes an upsert, and a delete is refused.
     None,
@@ -390,7 +390,7 @@ impl Condition {
             }
             (None, None, _) | (Some("*"), None, Method::Post) => Ok(Condition::None),
             (Some("*"), None, _) => Ok(Condition::Any),
-            (Some(text), None, _) => match text.parse() {
+            (Some(text), None, _) => match ETag::parse_own(text) {
                 // An insert has no entity that the ETag could match, so its condition is ignored.
                 Ok(_) if method == Method::Post => Ok(Condition::None),
                 Ok(etag) => Ok(Condition::Is(etag)),

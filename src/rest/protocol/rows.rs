@@ -323,7 +323,7 @@ impl<'s> Members<'s> {
             Some(row_key) if !self.partition.prefix.is_empty() => row_key,
             _ => self.enter_partition(row)?,
         };
-        let seq = row.etag().seq();
+        let seq = row.seq();
         if self.commit.seq != Some(seq) {
             self.enter_commit(seq);
         }

@@ -285,7 +285,7 @@ impl Engine {
         let table = self.db().table(table)?;
         if let Some(durability) = durability {
             let group = EntityGroup::from_operations(vec![operation(write, etag)])?;
-            return Ok(table.commit_with(group, durability)?[0].map(ticks));
+            return Ok(table.commit_with(group, durability)?.swap_remove(0).map(ticks));
         }
         let etag = etag.map(tag);
         let entity = write.entity();
@@ -532,7 +532,7 @@ pub(super) fn tag(ticks: u64) -> ETag {
 
 /// Returns the Seq of an entity tag, in ticks.
 pub fn ticks(etag: ETag) -> u64 {
-    etag.seq().ticks()
+    etag.seq().unwrap_or_default().ticks()
 }
 
 pub(super) fn operation(write: &Write, etag: Option<u64>) -> Operation {

@@ -33,7 +33,7 @@ impl Row {
             pk: entity.partition_key().to_string(),
             rk: entity.row_key().to_string(),
             properties,
-            etag: entity.etag().map_or(0, |etag| etag.seq().ticks()),
+            etag: entity.etag().map_or(0, super::engine::ticks),
         }
     }
 }

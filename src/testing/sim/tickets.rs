@@ -78,7 +78,7 @@ impl Runner {
     ) -> Outcome {
         match result {
             Ok(etags) => {
-                let found: Vec<_> = etags.iter().map(|etag| etag.map(engine::ticks)).collect();
+                let found: Vec<_> = etags.into_iter().map(|etag| etag.map(engine::ticks)).collect();
                 let expected: Vec<_> = has_tag.iter().map(|tag| tag.then_some(seq)).collect();
                 if found != expected {
                     return Err(format!("tags: {found:?}, expected {expected:?}"));

@@ -272,17 +272,17 @@ fn the_recorded_response() {
         "https://acme.table.core.windows.net/Devices(PartitionKey='zone-7',RowKey='0042')";
     let preference = Some(Preference::NoContent);
     let replies = [
-        (None, Reply::Inserted { location, etag: etag(), preference, body: None }),
+        (None, Reply::Inserted { location, etag: &etag(), preference, body: None }),
         (
             Some("2"),
             Reply::Inserted {
                 location,
-                etag: etag(),
+                etag: &etag(),
                 preference: None,
                 body: Some((Level::None, b"{}")),
             },
         ),
-        (None, Reply::Written { etag: etag() }),
+        (None, Reply::Written { etag: &etag() }),
         (Some("4"), Reply::Deleted),
     ];
     let (mut out, boundaries) = (Vec::new(), boundaries());
@@ -407,7 +407,7 @@ fn every_status_has_a_reason() {
 #[test]
 fn a_read_that_found_its_entity() {
     let mut out = Vec::new();
-    put_found(&mut out, &boundaries(), etag(), Level::Minimal, b"{\"A\":1}");
+    put_found(&mut out, &boundaries(), &etag(), Level::Minimal, b"{\"A\":1}");
     let out = String::from_utf8(out).unwrap();
     let expected = r#"--batchresponse_b-1
 Content-Type: application/http

@@ -19,13 +19,13 @@ pub(crate) enum Reply<'a> {
     /// An insert. The response contains the entity as JSON, unless the client asked not to get it.
     Inserted {
         location: &'a str,
-        etag: ETag,
+        etag: &'a ETag,
         preference: Option<Preference>,
         body: Option<(Level, &'a [u8])>,
     },
     /// A replace, a merge or an upsert.
     Written {
-        etag: ETag,
+        etag: &'a ETag,
     },
     Deleted,
 }
@@ -64,11 +64,11 @@ impl<'o, 'b> Changeset<'o, 'b> {
             return self.put_with(content_id, reply, "");
         };
         let (_, text) = match self.etag.take() {
-            Some(known) if known.0 == etag => known,
-            _ => (etag, etag.to_string()),
+            Some(known) if known.0 == *etag => known,
+            _ => (etag.clone(), etag.to_string()),
         };
         self.put_with(content_id, reply, &text);
-        self.etag = Some((etag, text));
+        self.etag = Some((etag.clone(), text));
     }
 
     pub(crate) fn end(self) {
@@ -100,7 +100,7 @@ pub(crate) fn put_failure(
 pub(crate) fn put_found(
     out: &mut Vec<u8>,
     boundaries: &Boundaries,
-    etag: ETag,
+    etag: &ETag,
     level: Level,
     body: &[u8],
 ) {

@@ -165,11 +165,11 @@ fn preferences() {
 fn conditions() {
     let of =
         |text: &str, method| Condition::of(&[("if-match", text)][..], method, Version::DEFAULT);
-    let etag = ETAG.parse().unwrap();
+    let etag: ETag = ETAG.parse().unwrap();
     for method in [Method::Put, Method::Merge, Method::Delete] {
         assert_eq!(of("*", method), Ok(Condition::Any));
-        assert_eq!(of(ETAG, method), Ok(Condition::Is(etag)));
-        assert_eq!(of(&ETAG.replace("%3A", ":"), method), Ok(Condition::Is(etag)));
+        assert_eq!(of(ETAG, method), Ok(Condition::Is(etag.clone())));
+        assert_eq!(of(&ETAG.replace("%3A", ":"), method), Ok(Condition::Is(etag.clone())));
         assert_eq!(Condition::of(NONE, method, Version::DEFAULT), Ok(Condition::None));
         for text in ["test", "", "W/\"wrong\"", "\"*\"", &format!("{ETAG},{ETAG}")] {
             assert_eq!(code(of(text, method)), "400 InvalidInput", "{text}");

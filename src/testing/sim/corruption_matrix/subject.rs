@@ -196,7 +196,8 @@ impl Writer {
             let group =
                 EntityGroup::from_operations(writes.iter().map(|write| operation(write, None)))?;
             let etags = db.table(&table)?.commit_with(group, durability)?;
-            let etag = etags.into_iter().flatten().next().map_or(0, |etag| etag.seq().ticks());
+            let etag =
+                etags.into_iter().flatten().next().map_or(0, crate::testing::sim::engine::ticks);
             self.committed(&Change::Rows { table, writes }, etag);
         }
         Ok(())

@@ -281,7 +281,7 @@ impl Device {
         let value = self.model.begin_setting(index);
         let entity = Entity::new("settings", format!("{index}")).with("Value", value as i64);
         let tag = match before {
-            Some(before) => tables.settings.replace_if(entity, ETag(Seq(before.tag))),
+            Some(before) => tables.settings.replace_if(entity, ETag::from(Seq(before.tag))),
             None => tables.settings.insert(entity),
         };
         self.written("replace a setting", tag, is_sync)
@@ -300,7 +300,7 @@ impl Device {
             }
             return Ok(());
         };
-        let tag = tag.seq().ticks();
+        let tag = tag.seq().unwrap_or_default().ticks();
         self.figures.commits += 1;
         self.note(tag);
         self.model.acknowledge(tag, is_sync)
@@ -331,7 +331,7 @@ fn checked(entity: &Entity) -> Result<(u64, u64, u64), String> {
 
 fn tag_of(entity: &Entity) -> Result<u64, String> {
     let tag = entity.etag().ok_or("a row without a tag")?;
-    Ok(tag.seq().ticks())
+    Ok(tag.seq().unwrap_or_default().ticks())
 }
 
 fn lost(error: crate::error::Error) -> String {
