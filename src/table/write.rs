@@ -261,7 +261,7 @@ impl Table {
             let action = action(encoder.row(checked, properties, shapes));
             self.engine.commit(&self.batch_of_one(key, condition, action), self.durability)
         })
-        .map(ETag)
+        .map(ETag::from)
     }
 
     /// Commits one operation, which `asked` returns as a condition and an action. The key is built

@@ -1,0 +1,169 @@
+//! The address of a Table service and the credential for it.
+//!
+//! Invariants
+//! * no formatting of an endpoint shows a key or a signature;
+//! * plain HTTP is accepted only to this machine.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::{Code, Error, Result};
+use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+
+/// The address of a service and the credential for it.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    /// The URL without a slash at its end, such as `https://acme.table.core.windows.net`.
+    pub(crate) base: String,
+    /// The path of the URL; empty if the account is in the host.
+    pub(crate) path: String,
+    pub(crate) account: String,
+    pub(crate) credential: Credential,
+}
+
+#[derive(Clone)]
+pub(crate) enum Credential {
+    Key(AccountKey),
+    /// The query string of a shared access signature, without a question mark.
+    Sas(String),
+}
+
+/// The address of the development account, at which Azurite and `rowstone serve` listen.
+const DEVELOPMENT_URL: &str = "http://127.0.0.1:10002/devstoreaccount1";
+
+impl Endpoint {
+    /// Reads a connection string, or a URL with a shared access signature.
+    ///
+    /// # Errors
+    /// `InvalidInput`. The text of the error does not contain `text`.
+    pub(crate) fn read(text: &str) -> Result<Self> {
+        let text = text.trim();
+        if text.starts_with("http://") || text.starts_with("https://") {
+            let (url, sas) = text.split_once('?').unwrap_or((text, ""));
+            return Self::of_url(url, None, Credential::of_sas(sas)?);
+        }
+        let mut parts = Parts::default();
+        for part in text.split(';').filter(|part| !part.trim().is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| refused("a part has no '='"))?;
+            parts.set(name.trim(), value.trim())?;
+        }
+        parts.finish()
+    }
+
+    fn of_url(url: &str, account: Option<&str>, credential: Credential) -> Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        let (scheme, rest) = base.split_once("://").ok_or_else(|| refused("the URL has no scheme"))?;
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if scheme == "http" && !is_this_machine(host) {
+            return Err(refused("plain HTTP would send data unprotected: use https"));
+        }
+        let in_host = host.split('.').next().unwrap_or_default();
+        let in_path = path.split('/').next().filter(|name| !name.is_empty());
+        let account = account.or(in_path).unwrap_or(in_host).to_owned();
+        let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+        Ok(Self { base, path, account, credential })
+    }
+
+    /// Returns a name of the store, which continuations contain.
+    pub(crate) fn name(&self) -> &str {
+        &self.base
+    }
+}
+
+/// The parts of a connection string that are used.
+#[derive(Default)]
+struct Parts {
+    is_development: bool,
+    protocol: Option<String>,
+    account: Option<String>,
+    key: Option<AccountKey>,
+    sas: Option<String>,
+    suffix: Option<String>,
+    endpoint: Option<String>,
+}
+
+impl Parts {
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let text = Some(value.to_owned());
+        match name.to_ascii_lowercase().as_str() {
+            "usedevelopmentstorage" => self.is_development = value.eq_ignore_ascii_case("true"),
+            "defaultendpointsprotocol" => self.protocol = text,
+            "accountname" => self.account = text,
+            "accountkey" => {
+                let key = AccountKey::read(value);
+                self.key = Some(key.ok_or_else(|| refused("AccountKey is not Base64"))?);
+            }
+            "sharedaccesssignature" => self.sas = text,
+            "endpointsuffix" => self.suffix = text,
+            "tableendpoint" => self.endpoint = text,
+            // Endpoints of the other services of an account.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Endpoint> {
+        if self.is_development {
+            let key = AccountKey::read(DEVELOPMENT_KEY).ok_or_else(|| refused("no key"))?;
+            let url = self.endpoint.as_deref().unwrap_or(DEVELOPMENT_URL);
+            return Endpoint::of_url(url, Some(DEVELOPMENT_ACCOUNT), Credential::Key(key));
+        }
+        let credential = match (self.key, self.sas) {
+            (Some(key), _) => Credential::Key(key),
+            (None, Some(sas)) => Credential::of_sas(&sas)?,
+            (None, None) => return Err(refused("it has no AccountKey or SharedAccessSignature")),
+        };
+        if let Some(endpoint) = &self.endpoint {
+            return Endpoint::of_url(endpoint, self.account.as_deref(), credential);
+        }
+        let account = self.account.ok_or_else(|| refused("it has no AccountName"))?;
+        let protocol = self.protocol.as_deref().unwrap_or("https");
+        let suffix = self.suffix.as_deref().unwrap_or("core.windows.net");
+        let url = format!("{protocol}://{account}.table.{suffix}");
+        Endpoint::of_url(&url, Some(&account), credential)
+    }
+}
+
+impl Credential {
+    fn of_sas(text: &str) -> Result<Self> {
+        let text = text.trim_start_matches('?');
+        let has_signature = text.split('&').any(|part| part.starts_with("sig="));
+        match has_signature {
+            true => Ok(Credential::Sas(text.to_owned())),
+            false => Err(refused("a URL needs a shared access signature (sig=)")),
+        }
+    }
+}
+
+/// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
+///
+/// # Errors
+/// `InvalidInput` if there is no such variable, `Io` if the file cannot be read.
+pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
+    if let Some(name) = text.strip_prefix("env:") {
+        let missing = |_| refused(&format!("the environment has no variable {name}"));
+        return std::env::var(name).map(Some).map_err(missing);
+    }
+    let Some(path) = text.strip_prefix("file:") else { return Ok(None) };
+    let failed = |error| Error::io(format!("read {path}"), error);
+    crate::fs::read_text(Path::new(path)).map(Some).map_err(failed)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || name == "localhost" || name.ends_with(".localhost")
+}
+
+fn refused(problem: &str) -> Error {
+    Error::refused_with(Code::InvalidInput, format!("the connection string is refused: {problem}"))
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.base)
+    }
+}

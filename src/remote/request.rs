@@ -1,0 +1,274 @@
+//! Builds the requests of each verb, and reads their answers.
+
+use super::endpoint::{Credential, Endpoint};
+use super::transport::{Request, Response};
+use crate::clock::Clock;
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::json::odata::{self, Members, Metadata};
+use crate::json::{self, Scalar};
+use crate::model::{DateTime, ETag, Entity};
+use crate::rest::protocol::address::{entity_path, put_query, table_path};
+use crate::rest::protocol::batch::{Answer, read_response};
+use crate::rest::protocol::fault::{Fault, read_json};
+use crate::rest::protocol::sign::{Scheme, SignedParts};
+use crate::rest::protocol::time;
+use crate::store::Condition;
+use crate::table::{EntityGroup, Operation};
+
+const VERSION: &str = "2019-02-02";
+const JSON: &str = "application/json";
+const MINIMAL: &str = "application/json;odata=minimalmetadata";
+const NO_CONTENT: (&str, &str) = ("Prefer", "return-no-content");
+/// The boundaries of a batch. No JSON body has a line that begins like them.
+const BATCH: &str = "batch_rowstone";
+const CHANGESET: &str = "changeset_rowstone";
+
+/// A request before it is signed: the same parts are signed again for each try.
+#[derive(Clone)]
+pub(super) struct Draft {
+    pub(super) method: &'static str,
+    /// The path of the resource, without the path of the endpoint.
+    path: String,
+    query: Vec<(&'static str, String)>,
+    headers: Vec<(&'static str, String)>,
+    content_type: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Draft {
+    fn new(method: &'static str, path: impl Into<String>) -> Self {
+        let (query, headers, body) = (Vec::new(), Vec::new(), Vec::new());
+        Self { method, path: path.into(), query, headers, content_type: None, body }
+    }
+
+    fn with_json(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.content_type = Some(JSON.to_owned());
+        self.body = body.into();
+        self
+    }
+
+    fn with(mut self, header: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((header, value.into()));
+        self
+    }
+
+    pub(super) fn create_table(name: &str) -> Self {
+        let body = json::object(|object| object.text("TableName", name));
+        Self::new("POST", "Tables").with_json(body).with(NO_CONTENT.0, NO_CONTENT.1)
+    }
+
+    pub(super) fn delete_table(name: &str) -> Self {
+        Self::new("DELETE", table_path(name))
+    }
+
+    pub(super) fn tables(next: Option<&str>) -> Self {
+        let mut draft = Self::new("GET", "Tables");
+        draft.query.extend(next.map(|next| ("NextTableName", next.to_owned())));
+        draft
+    }
+
+    pub(super) fn get(table: &str, partition_key: &str, row_key: &str, select: &[&str]) -> Self {
+        let mut draft = Self::new("GET", entity_path(table, partition_key, row_key));
+        draft.query.extend(selected(select));
+        draft
+    }
+
+    pub(super) fn query(
+        table: &str,
+        (filter, select, top): (&str, &[&str], usize),
+        next: Option<(&str, &str)>,
+    ) -> Self {
+        let mut draft = Self::new("GET", format!("{table}()"));
+        if !filter.is_empty() {
+            draft.query.push(("$filter", filter.to_owned()));
+        }
+        draft.query.extend(selected(select));
+        draft.query.push(("$top", top.to_string()));
+        if let Some((partition, row)) = next {
+            draft.query.push(("NextPartitionKey", partition.to_owned()));
+            if !row.is_empty() {
+                draft.query.push(("NextRowKey", row.to_owned()));
+            }
+        }
+        draft
+    }
+
+    pub(super) fn operation(table: &str, operation: &Operation) -> Self {
+        let (partition_key, row_key) = operation.keys();
+        let path = || entity_path(table, partition_key, row_key);
+        let body = |entity| odata::entity_text(entity, Metadata::TYPES);
+        let any = |etag: &Option<ETag>| etag.as_ref().map_or("*".to_owned(), ETag::to_string);
+        match operation {
+            Operation::Insert(entity) => Self::new("POST", table)
+                .with_json(body(entity))
+                .with(NO_CONTENT.0, NO_CONTENT.1),
+            Operation::Upsert(entity) => Self::new("PUT", path()).with_json(body(entity)),
+            Operation::UpsertMerge(entity) => Self::new("PATCH", path()).with_json(body(entity)),
+            Operation::Replace(entity, etag) => {
+                Self::new("PUT", path()).with_json(body(entity)).with("If-Match", any(etag))
+            }
+            Operation::Merge(entity, etag) => {
+                Self::new("PATCH", path()).with_json(body(entity)).with("If-Match", any(etag))
+            }
+            Operation::Delete { etag, .. } => {
+                Self::new("DELETE", path()).with("If-Match", any(etag))
+            }
+        }
+    }
+
+    /// A group, as one changeset.
+    pub(super) fn group(endpoint: &Endpoint, table: &str, group: &EntityGroup) -> Self {
+        let mut body = format!(
+            "--{BATCH}\r\nContent-Type: multipart/mixed; boundary={CHANGESET}\r\n\r\n"
+        )
+        .into_bytes();
+        for operation in group.operations() {
+            let part = Self::operation(table, operation);
+            let begin = format!(
+                "--{CHANGESET}\r\nContent-Type: application/http\r\n\
+                 Content-Transfer-Encoding: binary\r\n\r\n{} {}/{} HTTP/1.1\r\n",
+                part.method, endpoint.base, part.path
+            );
+            body.extend_from_slice(begin.as_bytes());
+            let kind = part.content_type.map(|kind| ("Content-Type", kind));
+            for (name, value) in kind.into_iter().chain(part.headers) {
+                body.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+            }
+            body.extend_from_slice(b"DataServiceVersion: 3.0\r\n\r\n");
+            body.extend_from_slice(&part.body);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(format!("--{CHANGESET}--\r\n--{BATCH}--\r\n").as_bytes());
+        let content_type = Some(format!("multipart/mixed; boundary={BATCH}"));
+        Self { content_type, body, ..Self::new("POST", "$batch") }
+    }
+
+    /// Returns the request with the headers of the protocol, signed for `now`.
+    pub(super) fn signed(&self, endpoint: &Endpoint, now: DateTime, seconds: u64) -> Request {
+        let path = format!("{}/{}", endpoint.path, self.path);
+        let date = time::http(now);
+        let mut url = format!("{}/{}", endpoint.base, self.path);
+        let seconds = seconds.to_string();
+        let query = self.query.iter().map(|(name, value)| (*name, value.as_str()));
+        put_query(&mut url, query.chain([("timeout", seconds.as_str())]));
+        let mut headers = vec![
+            ("x-ms-date", date.clone()),
+            ("x-ms-version", VERSION.to_owned()),
+            ("DataServiceVersion", "3.0".to_owned()),
+            ("MaxDataServiceVersion", "3.0;NetFx".to_owned()),
+            ("Accept", MINIMAL.to_owned()),
+        ];
+        let content_type = self.content_type.clone().unwrap_or_default();
+        if !content_type.is_empty() {
+            headers.push(("Content-Type", content_type.clone()));
+        }
+        headers.extend(self.headers.iter().cloned());
+        match &endpoint.credential {
+            Credential::Key(key) => {
+                let parts = SignedParts {
+                    method: self.method,
+                    path: &path,
+                    comp: None,
+                    content_md5: "",
+                    content_type: &content_type,
+                    date: &date,
+                };
+                let signed = parts.sign(Scheme::SharedKeyLite, &endpoint.account, key);
+                headers.push(("Authorization", signed));
+            }
+            Credential::Sas(sas) => {
+                url.push('&');
+                url.push_str(sas);
+            }
+        }
+        Request { method: self.method, url, headers, body: self.body.clone() }
+    }
+
+    /// Returns the draft of a write with this condition.
+    pub(super) fn with_condition(self, condition: &Condition) -> Self {
+        match condition {
+            Condition::None => self,
+            Condition::Any => self.with("If-Match", "*"),
+            Condition::Match(etag) => self.with("If-Match", etag.to_string()),
+        }
+    }
+}
+
+fn selected(select: &[&str]) -> Option<(&'static str, String)> {
+    (!select.is_empty()).then(|| ("$select", select.join(",")))
+}
+
+/// Reads the error in an answer that is none of success.
+pub(super) fn failure(response: &Response) -> Error {
+    let text = response.text().unwrap_or_default();
+    let fault = read_json(text, response.status);
+    let fault = fault.unwrap_or_else(|| Fault::unreadable(response.status, text));
+    error_of(&fault, response.header("x-ms-error-code"))
+}
+
+/// Converts a fault of the service to the error that the same request to a database returns.
+pub(super) fn error_of(fault: &Fault, code: Option<&str>) -> Error {
+    let name = code.unwrap_or(&fault.code);
+    let message = fault.message.clone();
+    let error = match Code::ALL.iter().find(|known| known.as_str() == name) {
+        Some(code) => Error::refused_with(*code, message),
+        None => {
+            let kind = match fault.status {
+                404 => ErrorKind::NotFound,
+                409 => ErrorKind::AlreadyExists,
+                412 => ErrorKind::PreconditionFailed,
+                501 => ErrorKind::NotImplemented,
+                400..=499 => ErrorKind::InvalidInput,
+                _ => ErrorKind::Io,
+            };
+            Error::new(kind, format!("{name}: {message} (HTTP {})", fault.status))
+        }
+    };
+    fault.index.map_or(error.clone(), |index| error.at_index(index))
+}
+
+/// Reads an entity with its ETag and Timestamp.
+pub(super) fn read_entity(text: &str, etag: Option<&str>) -> Result<Entity> {
+    let members = Members::read(text)?;
+    let found = |name| match members.find(name) {
+        Some(Scalar::String(text)) => Some(text.as_ref()),
+        _ => None,
+    };
+    let etag = found("odata.etag").or(etag).map(str::parse).transpose()?;
+    let timestamp = found("Timestamp").map(DateTime::parse).transpose();
+    let timestamp = timestamp.map_err(|_| malformed("a Timestamp"))?;
+    Ok(odata::read_entity(text)?.received(etag, timestamp))
+}
+
+/// Reads the elements of a page as JSON.
+pub(super) fn elements(text: &str) -> Result<Vec<String>> {
+    let members = json::read_object(text, 64)?;
+    let value = members.into_iter().find(|(name, _)| name == "value").map(|(_, value)| value);
+    let list = json::read_array(value.ok_or_else(|| malformed("a page without 'value'"))?, 1_000)?;
+    Ok(list.into_iter().map(|item| item.get().to_owned()).collect())
+}
+
+/// Reads the ETags in the answer to a group, or the error of the operation that failed.
+pub(super) fn read_group(response: &Response, len: usize) -> Result<Vec<Option<ETag>>> {
+    let content_type = response.header("Content-Type").unwrap_or_default();
+    let answers: Vec<Answer<'_>> =
+        read_response(&response.body, content_type).ok_or_else(|| malformed("a batch"))?;
+    if let Some(fault) = answers.iter().find_map(Answer::fault) {
+        return Err(error_of(&fault, None));
+    }
+    if answers.len() != len {
+        return Err(malformed("a batch with another number of answers"));
+    }
+    use crate::rest::protocol::headers::Headers;
+    answers.iter().map(|answer| answer.headers.value("ETag").map(str::parse).transpose()).collect()
+}
+
+pub(super) fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("the service sent {what} that cannot be read"))
+}
+
+/// Returns the current time, shifted by the offset learnt from the service.
+pub(super) fn now(clock: &dyn Clock, offset: i64) -> DateTime {
+    let ticks = clock.now().ticks().saturating_add_signed(offset);
+    DateTime::from_ticks(ticks).unwrap_or_else(|| clock.now())
+}
