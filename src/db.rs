@@ -549,6 +549,11 @@ impl Db {
         self.engine.maintenance().wait_idle()
     }
 
+    /// Returns a number that identifies the database, and changes when it is restored.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.engine.reader().incarnation()
+    }
+
     /// Makes all commits durable and closes the database for all its handles. Later writes are
     /// refused.
     ///

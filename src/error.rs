@@ -57,6 +57,9 @@ pub enum ErrorKind {
     NotImplemented,
     /// The requested changes are no longer retained.
     ChangesLost,
+    /// A service was sent a write and did not answer: it may have been carried out, or may still be.
+    /// Read the entity to find out.
+    OutcomeUnknown,
 }
 
 /// The place of damage on disk, and a description of the damage.
@@ -298,6 +301,7 @@ impl Error {
     /// | `Locked` | no | the database must be closed elsewhere first |
     /// | `Io`, `Poisoned` | no | reopen the database: the state of the disk is unknown until then |
     /// | `Corruption`, `Unsupported`, `ChangesLost` | no | a later try fails in the same way |
+    /// | `OutcomeUnknown` | no | a second try may carry out the write twice: read the entity first |
     ///
     /// The service's clients also treat a lost connection as a timeout; calls of a library have no
     /// connection. See [`RetryPolicy`](crate::RetryPolicy) for retries after a lost connection.
@@ -316,6 +320,7 @@ impl Error {
             | ErrorKind::Poisoned
             | ErrorKind::StorageFull
             | ErrorKind::NotImplemented
+            | ErrorKind::OutcomeUnknown
             | ErrorKind::ChangesLost => false,
         }
     }

@@ -122,11 +122,14 @@ mod named;
 pub mod options;
 pub mod query;
 mod ranges;
-#[cfg(feature = "rest")]
+#[cfg(feature = "remote")]
+mod remote;
+#[cfg(any(feature = "rest", feature = "remote"))]
 mod rest;
 pub mod retry;
 mod rng;
 mod sst;
+pub mod store;
 // This module of `rest` has loom models. Builds for loom leave out `rest`, because its dependency
 // tokio does not compile under loom, and include only this module of it.
 #[cfg(all(test, loom))]

@@ -8,10 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::db::Db;
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Code, Error, Result};
 use crate::model::{ETag, Entity};
 use crate::query::Token;
-use crate::table::{EntityGroup, Operation, Table};
+#[cfg(feature = "remote")]
+pub use crate::remote::Remote;
+use crate::table::EntityGroup;
 
 /// A store of tables: a [`Db`], or a Table service at another address.
 ///
@@ -150,8 +152,13 @@ pub struct Continuation {
 }
 
 impl Continuation {
+    #[cfg(feature = "remote")]
+    pub(crate) fn new(store: &str, partition: String, row: String) -> Self {
+        Self { store: store.to_owned(), partition, row }
+    }
+
     /// Checks that the store with this name returned the continuation.
-    fn of(&self, store: &str) -> Result<(&str, &str)> {
+    pub(crate) fn of(&self, store: &str) -> Result<(&str, &str)> {
         match self.store == store {
             true => Ok((&self.partition, &self.row)),
             false => Err(Error::refused_with(

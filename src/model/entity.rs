@@ -42,7 +42,19 @@ const NAME_ROOM: usize = 10;
 #[derive(Clone)]
 pub struct Entity {
     repr: Repr,
-    seq: Option<Seq>,
+    version: Version,
+}
+
+/// The state of an entity that was read.
+#[derive(Clone)]
+enum Version {
+    /// The entity was not read from a table.
+    None,
+    /// The commit of this engine that wrote the entity.
+    Seq(Seq),
+    /// The ETag and Timestamp that another store sent.
+    #[cfg(feature = "remote")]
+    Received(Box<(Option<ETag>, Option<DateTime>)>),
 }
 
 #[derive(Clone)]
@@ -96,7 +108,7 @@ impl Entity {
     /// Creates an entity without properties.
     pub fn new(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
         let (pk, rk) = (partition_key.into(), row_key.into());
-        Self { repr: Repr::Built(Built { pk, rk, ..Built::default() }), seq: None }
+        Self { repr: Repr::Built(Built { pk, rk, ..Built::default() }), version: Version::None }
     }
 
     /// Returns the entity with this property set. With `None`, the entity does not have the
@@ -213,12 +225,29 @@ impl Entity {
 
     /// Returns the ETag with which the entity was read; `None` if it was not read from a table.
     pub fn etag(&self) -> Option<ETag> {
-        self.seq.map(ETag::from)
+        match &self.version {
+            Version::None => None,
+            Version::Seq(seq) => Some(ETag::from(*seq)),
+            #[cfg(feature = "remote")]
+            Version::Received(received) => received.0.clone(),
+        }
     }
 
     /// Returns the time of the write; `None` if the entity was not read from a table.
     pub fn timestamp(&self) -> Option<DateTime> {
-        self.seq.map(DateTime::from)
+        match &self.version {
+            Version::None => None,
+            Version::Seq(seq) => Some(DateTime::from(*seq)),
+            #[cfg(feature = "remote")]
+            Version::Received(received) => received.1,
+        }
+    }
+
+    /// Sets the ETag and the Timestamp that another store sent.
+    #[cfg(feature = "remote")]
+    pub(crate) fn received(mut self, etag: Option<ETag>, timestamp: Option<DateTime>) -> Self {
+        self.version = Version::Received(Box::new((etag, timestamp)));
+        self
     }
 
     /// Returns the size that counts against the limits of an entity and of a group, in bytes.
@@ -295,7 +324,7 @@ impl Entity {
                 Repr::Built(Built { pk, rk, ..built.clone() })
             }
         };
-        Entity { repr, seq: None }
+        Entity { repr, version: Version::None }
     }
 
     /// Whether the properties are equal in types and values. Doubles are compared bit by bit: a NaN
@@ -438,12 +467,12 @@ impl Entity {
     ) -> Entity {
         let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
         debug_assert_eq!(stored.row().check(), Ok(()));
-        Entity { repr: Repr::Stored(stored), seq: None }
+        Entity { repr: Repr::Stored(stored), version: Version::None }
     }
 
     /// Sets the Seq of the commit that wrote the entity.
     pub(crate) fn at(mut self, seq: Seq) -> Self {
-        self.seq = Some(seq);
+        self.version = Version::Seq(seq);
         self
     }
 }

@@ -5,7 +5,6 @@
 //! * plain HTTP is accepted only to this machine.
 
 use std::fmt;
-use std::path::Path;
 
 use crate::error::{Code, Error, Result};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
@@ -54,6 +53,10 @@ impl Endpoint {
         let base = url.trim_end_matches('/').to_owned();
         let (scheme, rest) = base.split_once("://").ok_or_else(|| refused("the URL has no scheme"))?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // A name before the host would hide which machine is asked.
+        if host.is_empty() || host.contains(['@', '\\', ' ', '#']) {
+            return Err(refused("the URL has no plain host"));
+        }
         if scheme == "http" && !is_this_machine(host) {
             return Err(refused("plain HTTP would send data unprotected: use https"));
         }
@@ -146,7 +149,7 @@ pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     }
     let Some(path) = text.strip_prefix("file:") else { return Ok(None) };
     let failed = |error| Error::io(format!("read {path}"), error);
-    crate::fs::read_text(Path::new(path)).map(Some).map_err(failed)
+    std::fs::read_to_string(path).map(Some).map_err(failed)
 }
 
 fn is_this_machine(host: &str) -> bool {

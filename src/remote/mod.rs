@@ -68,7 +68,7 @@ impl Remote {
     fn lost(&self, draft: &Draft, lost: &NoAnswer) -> Error {
         let NoAnswer { was_sent, problem, .. } = lost;
         let place = self.endpoint.name();
-        match was_sent && draft.method != "GET" {
+        match *was_sent && draft.method != "GET" {
             true => Error::new(
                 ErrorKind::OutcomeUnknown,
                 format!("no answer from {place}, which may have carried out the request: {problem}"),
@@ -198,7 +198,8 @@ impl TableStore for Remote {
         let draft = |top| Draft::query(table, (page.filter, page.select, top), next);
         let response = self.page(draft, top)?;
         let text = response.text().map_err(|_| malformed("a page"))?;
-        let entities = elements(text)?.iter().map(|item| read_entity(item, None));
+        let items = elements(text)?;
+        let entities = items.iter().map(|item| read_entity(item, None));
         let entities = entities.collect::<Result<Vec<_>>>()?;
         let header = |name| response.header(name).map(str::to_owned);
         let next = header("x-ms-continuation-NextPartitionKey").map(|partition| {

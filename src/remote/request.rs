@@ -8,8 +8,8 @@ use crate::json::odata::{self, Members, Metadata};
 use crate::json::{self, Scalar};
 use crate::model::{DateTime, ETag, Entity};
 use crate::rest::protocol::address::{entity_path, put_query, table_path};
-use crate::rest::protocol::batch::{Answer, read_response};
-use crate::rest::protocol::fault::{Fault, read_json};
+use crate::rest::protocol::answer::{Answer, read_json, read_response};
+use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::sign::{Scheme, SignedParts};
 use crate::rest::protocol::time;
 use crate::store::Condition;
@@ -244,7 +244,8 @@ pub(super) fn read_entity(text: &str, etag: Option<&str>) -> Result<Entity> {
 pub(super) fn elements(text: &str) -> Result<Vec<String>> {
     let members = json::read_object(text, 64)?;
     let value = members.into_iter().find(|(name, _)| name == "value").map(|(_, value)| value);
-    let list = json::read_array(value.ok_or_else(|| malformed("a page without 'value'"))?, 1_000)?;
+    let value = value.ok_or_else(|| malformed("a page without 'value'"))?;
+    let list = json::read_array(value.get(), 1_000)?;
     Ok(list.into_iter().map(|item| item.get().to_owned()).collect())
 }
 
@@ -269,6 +270,6 @@ pub(super) fn malformed(what: &str) -> Error {
 
 /// Returns the current time, shifted by the offset learnt from the service.
 pub(super) fn now(clock: &dyn Clock, offset: i64) -> DateTime {
-    let ticks = clock.now().ticks().saturating_add_signed(offset);
-    DateTime::from_ticks(ticks).unwrap_or_else(|| clock.now())
+    let ticks = clock.now().saturating_add_signed(offset);
+    DateTime::from_ticks(ticks).unwrap_or_else(DateTime::now)
 }

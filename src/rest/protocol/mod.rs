@@ -5,9 +5,10 @@
 //! JSON (`crate::json`).
 
 pub(crate) mod address;
+pub(crate) mod answer;
 mod ascii;
-pub(super) mod batch;
-pub(super) mod fault;
+pub(crate) mod batch;
+pub(crate) mod fault;
 pub(crate) mod headers;
 pub(super) mod paging;
 pub(super) mod payload;

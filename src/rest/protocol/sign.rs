@@ -181,7 +181,7 @@ impl<'a> SignedParts<'a> {
     }
 
     /// Signs the request as a client does, and returns the value of the `Authorization` header.
-    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+    #[cfg(any(test, fuzzing, feature = "fuzzing", feature = "remote"))]
     pub(crate) fn sign(&self, scheme: Scheme, account: &str, key: &AccountKey) -> String {
         let signature = key.sign(&string_to_sign(scheme, account, self));
         Authorization { scheme, account, signature: &signature }.to_string()

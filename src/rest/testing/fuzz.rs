@@ -22,7 +22,7 @@ use crate::rest::protocol::sign::{
 use crate::rest::protocol::time;
 use crate::rest::reply::{ERROR_CODE, Reply};
 use crate::rest::service::{Request, Service};
-use crate::rest::testing::{read_json, read_response, read_xml};
+use crate::rest::protocol::answer::{read_json, read_response, read_xml};
 use crate::rng::Rng;
 
 use crate::testing::fuzzing::commands;

@@ -1,6 +1,6 @@
 //! Writes responses to batches. Lines end with CR LF.
 
-use hyper::StatusCode;
+use http::StatusCode;
 
 use crate::model::ETag;
 use crate::rest::protocol::fault::{Fault, Occasion};

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::rest::testing::{read_json, read_xml};
+use crate::rest::protocol::answer::{read_json, read_xml};
 
 fn occasion() -> Occasion<'static> {
     let time = "2024-02-03T04:05:06.12Z".parse().unwrap();
