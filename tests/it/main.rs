@@ -37,6 +37,8 @@ mod ring;
 mod script;
 mod sim;
 mod soak;
+#[cfg(feature = "remote")]
+mod store;
 mod threads;
 
 /// Prints a line even if the test passes, because counts are part of a run's output.
