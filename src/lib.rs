@@ -122,8 +122,6 @@ mod named;
 pub mod options;
 pub mod query;
 mod ranges;
-#[cfg(feature = "remote")]
-mod remote;
 #[cfg(any(feature = "rest", feature = "remote"))]
 mod rest;
 pub mod retry;

@@ -202,11 +202,17 @@ impl Contract<'_> {
                 let mut found = Vec::new();
                 let mut next = None;
                 loop {
-                    let query =
-                        PageQuery { filter, top, continuation: next.as_ref(), ..PageQuery::default() };
+                    let query = PageQuery {
+                        filter,
+                        top,
+                        continuation: next.as_ref(),
+                        ..PageQuery::default()
+                    };
                     let page = self.store.query("Pages", &query).unwrap();
                     let keys = page.entities.iter();
-                    found.extend(keys.map(|e| (e.partition_key().to_owned(), e.row_key().to_owned())));
+                    found.extend(
+                        keys.map(|e| (e.partition_key().to_owned(), e.row_key().to_owned())),
+                    );
                     // A continuation survives its text.
                     next = page.next.map(|next| next.to_string().parse().unwrap());
                     if next.is_none() {

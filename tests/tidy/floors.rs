@@ -11,8 +11,9 @@ use super::source::{Source, is_word};
 
 /// Top modules and their floors.
 const FLOORS: &[(u8, &[&str])] = &[
-    (13, &["main", "testing::fuzzing", "testing::bench_support"]),
-    (12, &["cli"]),
+    (14, &["main", "testing::fuzzing", "testing::bench_support"]),
+    (13, &["cli"]),
+    (12, &["store"]),
     (11, &["rest", "control"]),
     (10, &["json", "testing::sim"]),
     (9, &["db"]),

@@ -14,6 +14,7 @@ use crate::model::{DateTime, Entity};
 use crate::rest::Settings;
 use crate::rest::accounts::{AccountConfig, Accounts};
 use crate::rest::protocol::address::Parameters;
+use crate::rest::protocol::answer::{read_json, read_response, read_xml};
 use crate::rest::protocol::fault::Known;
 use crate::rest::protocol::sas::Sas;
 use crate::rest::protocol::sign::{
@@ -22,7 +23,6 @@ use crate::rest::protocol::sign::{
 use crate::rest::protocol::time;
 use crate::rest::reply::{ERROR_CODE, Reply};
 use crate::rest::service::{Request, Service};
-use crate::rest::protocol::answer::{read_json, read_response, read_xml};
 use crate::rng::Rng;
 
 use crate::testing::fuzzing::commands;

@@ -5,9 +5,9 @@ use super::*;
 use crate::error::Code;
 use crate::model::ETag;
 use crate::rest::protocol::address::{self, Resource, Style};
+use crate::rest::protocol::answer::{Answer, read_response};
 use crate::rest::protocol::fault::Occasion;
 use crate::rest::protocol::headers::{Level, Preference};
-use crate::rest::protocol::answer::{Answer, read_response};
 use crate::rng::Rng;
 
 const OUTER: &str = "multipart/mixed; boundary=batch_B";

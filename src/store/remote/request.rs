@@ -1,5 +1,6 @@
 //! Builds the requests of each verb, and reads their answers.
 
+use super::super::table_store::Condition;
 use super::endpoint::{Credential, Endpoint};
 use super::transport::{Request, Response};
 use crate::clock::Clock;
@@ -12,7 +13,6 @@ use crate::rest::protocol::answer::{Answer, read_json, read_response};
 use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::sign::{Scheme, SignedParts};
 use crate::rest::protocol::time;
-use crate::store::Condition;
 use crate::table::{EntityGroup, Operation};
 
 const VERSION: &str = "2019-02-02";
@@ -99,9 +99,9 @@ impl Draft {
         let body = |entity| odata::entity_text(entity, Metadata::TYPES);
         let any = |etag: &Option<ETag>| etag.as_ref().map_or("*".to_owned(), ETag::to_string);
         match operation {
-            Operation::Insert(entity) => Self::new("POST", table)
-                .with_json(body(entity))
-                .with(NO_CONTENT.0, NO_CONTENT.1),
+            Operation::Insert(entity) => {
+                Self::new("POST", table).with_json(body(entity)).with(NO_CONTENT.0, NO_CONTENT.1)
+            }
             Operation::Upsert(entity) => Self::new("PUT", path()).with_json(body(entity)),
             Operation::UpsertMerge(entity) => Self::new("PATCH", path()).with_json(body(entity)),
             Operation::Replace(entity, etag) => {
@@ -118,10 +118,9 @@ impl Draft {
 
     /// A group, as one changeset.
     pub(super) fn group(endpoint: &Endpoint, table: &str, group: &EntityGroup) -> Self {
-        let mut body = format!(
-            "--{BATCH}\r\nContent-Type: multipart/mixed; boundary={CHANGESET}\r\n\r\n"
-        )
-        .into_bytes();
+        let mut body =
+            format!("--{BATCH}\r\nContent-Type: multipart/mixed; boundary={CHANGESET}\r\n\r\n")
+                .into_bytes();
         for operation in group.operations() {
             let part = Self::operation(table, operation);
             let begin = format!(

@@ -14,11 +14,12 @@ use std::time::Duration;
 use self::endpoint::{Endpoint, referenced};
 use self::request::{Draft, elements, failure, malformed, now, read_entity, read_group};
 use self::transport::{Http, NoAnswer, Response, Transport};
+use super::continuation::Continuation;
+use super::table_store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::{self, Scalar};
 use crate::model::{ETag, Entity};
-use crate::store::{Condition, Continuation, EntityPage, PageQuery, TableStore};
 use crate::table::{EntityGroup, Operation};
 
 /// A Table service at another address. Cheap to clone; clones share connections.
@@ -71,7 +72,9 @@ impl Remote {
         match *was_sent && draft.method != "GET" {
             true => Error::new(
                 ErrorKind::OutcomeUnknown,
-                format!("no answer from {place}, which may have carried out the request: {problem}"),
+                format!(
+                    "no answer from {place}, which may have carried out the request: {problem}"
+                ),
             ),
             false => Error::new(ErrorKind::Io, format!("no answer from {place}: {problem}")),
         }

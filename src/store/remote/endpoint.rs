@@ -51,7 +51,8 @@ impl Endpoint {
 
     fn of_url(url: &str, account: Option<&str>, credential: Credential) -> Result<Self> {
         let base = url.trim_end_matches('/').to_owned();
-        let (scheme, rest) = base.split_once("://").ok_or_else(|| refused("the URL has no scheme"))?;
+        let (scheme, rest) =
+            base.split_once("://").ok_or_else(|| refused("the URL has no scheme"))?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         // A name before the host would hide which machine is asked.
         if host.is_empty() || host.contains(['@', '\\', ' ', '#']) {

@@ -1,0 +1,21 @@
+//! One interface to a database in a directory and to a Table service at another address.
+//!
+//! Invariants
+//! * [`TableStore`] has only verbs that both have, with the same errors;
+//! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
+//!
+//! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (the
+//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text).
+
+mod continuation;
+mod directory;
+mod open;
+#[cfg(feature = "remote")]
+mod remote;
+mod table_store;
+
+pub use self::continuation::Continuation;
+pub use self::open::open_store;
+#[cfg(feature = "remote")]
+pub use self::remote::Remote;
+pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};
