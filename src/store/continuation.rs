@@ -15,7 +15,6 @@ pub struct Continuation {
 }
 
 impl Continuation {
-    #[cfg(feature = "remote")]
     pub(crate) fn new(store: &str, partition: String, row: String) -> Self {
         Self { store: store.to_owned(), partition, row }
     }

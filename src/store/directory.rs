@@ -91,10 +91,8 @@ impl TableStore for Db {
             query = query.after(Token { partition_key, row_key });
         }
         let found = query.page(if page.top == 0 { 1_000 } else { page.top })?;
-        let next = found.next().cloned().map(|Token { partition_key, row_key }| Continuation {
-            store,
-            partition: partition_key,
-            row: row_key,
+        let next = found.next().cloned().map(|Token { partition_key, row_key }| {
+            Continuation::new(&store, partition_key, row_key)
         });
         Ok(EntityPage { entities: found.into_entities(), next })
     }
