@@ -145,8 +145,8 @@ fn base(row: &str) -> Entity {
 
 fn values() -> Vec<Value> {
     let mut values = vec![
-        Value::Bool(true),
-        Value::Bool(false),
+        Value::Boolean(true),
+        Value::Boolean(false),
         Value::Guid(Guid::from_bytes([0; 16])),
         Value::Guid(Guid::from_bytes([0xf7; 16])),
         Value::Binary(Vec::new()),
