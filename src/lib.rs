@@ -94,6 +94,8 @@
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
+#[cfg(feature = "cli")]
+mod billing;
 mod check;
 pub mod clock;
 mod codec;

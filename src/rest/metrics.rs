@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::billing::Bill;
 use crate::db::prometheus::{Exposition, Metric};
 use crate::sync::Mutex;
 
@@ -27,19 +28,27 @@ struct Counted {
     seconds: f64,
     bytes_in: u64,
     bytes_out: u64,
+    /// For each account: the requests that Azure Table storage would bill.
+    bills: BTreeMap<String, Bill>,
+}
+
+/// An answered request.
+pub(super) struct Answered<'a> {
+    pub(super) method: &'a str,
+    pub(super) status: u16,
+    /// The error code; empty after success.
+    pub(super) code: &'a str,
+    pub(super) time: Duration,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    /// The account whose client was authenticated.
+    pub(super) payer: Option<&'a str>,
 }
 
 impl Metrics {
     /// Counts a request.
-    pub(super) fn record(
-        &self,
-        method: &str,
-        status: u16,
-        code: &str,
-        time: Duration,
-        bytes_in: usize,
-        bytes_out: usize,
-    ) {
+    pub(super) fn record(&self, answered: &Answered<'_>) {
+        let Answered { method, status, code, time, bytes_in, bytes_out, payer } = *answered;
         let mut counted = self.counted.lock();
         // `known` maps all unusual methods to one name, because clients may send any method and
         // could add any number of keys.
@@ -51,8 +60,14 @@ impl Metrics {
         }
         counted.count += 1;
         counted.seconds += seconds;
-        counted.bytes_in += bytes_in as u64;
-        counted.bytes_out += bytes_out as u64;
+        counted.bytes_in += bytes_in;
+        counted.bytes_out += bytes_out;
+        let Some(payer) = payer else { return };
+        if let Some(bill) = counted.bills.get_mut(payer) {
+            return bill.add_answer(status, bytes_out);
+        }
+        let bill = counted.bills.entry(payer.to_owned()).or_default();
+        bill.add_answer(status, bytes_out);
     }
 
     pub(super) fn put(&self, out: &mut Exposition) {
@@ -79,6 +94,22 @@ impl Metrics {
         for (name, help, count) in bytes {
             begin(out, name, "counter", help);
             out.sample(name, &[], count);
+        }
+        counted.put_bills(out);
+    }
+}
+
+impl Counted {
+    fn put_bills(&self, out: &mut Exposition) {
+        let help = "Requests that Azure Table storage would bill.";
+        let name = begin(out, "rowstone_billable_transactions_total", "counter", help);
+        for (account, bill) in &self.bills {
+            out.sample(name, &[("account", account)], bill.transactions);
+        }
+        let help = "Bytes of the bodies of responses to billable requests.";
+        let name = begin(out, "rowstone_billable_response_bytes_total", "counter", help);
+        for (account, bill) in &self.bills {
+            out.sample(name, &[("account", account)], bill.bytes_out);
         }
     }
 }

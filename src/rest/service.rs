@@ -28,7 +28,7 @@ use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
 use super::context::{Commits, RequestContext};
-use super::metrics::Metrics;
+use super::metrics::{Answered, Metrics};
 use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
 pub(crate) use super::request::Request;
@@ -49,9 +49,18 @@ pub(crate) struct Service {
 pub(super) struct Begun {
     /// The response to send if the commit succeeds.
     reply: Reply,
-    version: Version,
+    routed: Routed,
     pub(super) ticket: Option<Ticket>,
     start: Duration,
+}
+
+/// The facts about a request that are found while it is routed.
+#[derive(Debug, Default)]
+struct Routed {
+    /// The protocol version; `None` if the request was refused before it was known.
+    version: Option<Version>,
+    /// The account that would pay for the request; `None` if its client is not authenticated.
+    payer: Option<Arc<Account>>,
 }
 
 impl Service {
@@ -107,12 +116,12 @@ impl Service {
     pub(super) fn begin(&self, request: &Request) -> Begun {
         let start = self.clock.monotonic();
         let commits = Commits::Later(Cell::new(None));
-        let (reply, version) = self.reply(request, &commits);
+        let (reply, routed) = self.reply(request, &commits);
         let ticket = match commits {
             Commits::Later(ticket) => ticket.into_inner(),
             Commits::Failed(_) => None,
         };
-        Begun { reply, version, ticket, start }
+        Begun { reply, routed, ticket, start }
     }
 
     /// Completes a request after [`begin`](Self::begin); `settled` is the result of its commit.
@@ -121,20 +130,21 @@ impl Service {
             Ok(()) => begun.reply,
             Err(error) => self.reply(request, &Commits::Failed(error)).0,
         };
-        self.finish(request, reply, begun.version, begun.start)
+        self.finish(request, reply, begun.routed, begun.start)
     }
 
-    /// Builds the response to a request; also returns the protocol version of the response.
-    fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
-        let mut version = None;
-        let reply = self.route(request, commits, &mut version);
+    /// Builds the response to a request.
+    fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Routed) {
+        let mut routed = Routed::default();
+        let reply = self.route(request, commits, &mut routed);
         let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
-        (reply, version.unwrap_or_else(|| request.version()))
+        (reply, routed)
     }
 
     /// Answers a request that is refused with `fault`.
     pub(crate) fn refuse(&self, request: &Request, fault: Fault) -> Reply {
-        self.finish(request, self.fault(request, &fault), request.version(), self.clock.monotonic())
+        let start = self.clock.monotonic();
+        self.finish(request, self.fault(request, &fault), Routed::default(), start)
     }
 
     /// Authenticates a request by its head alone, which suffices because no signature covers a
@@ -169,21 +179,21 @@ impl Service {
         &self,
         request: &Request,
         commits: &Commits,
-        version: &mut Option<Version>,
+        routed: &mut Routed,
     ) -> Result<Reply, Fault> {
         if let Some(reply) = page::answer(request) {
             return Ok(reply);
         }
         request.check_headers()?;
         let target = self.target(request)?;
-        *version = Some(request.version_of(&target.query));
+        routed.version = Some(request.version_of(&target.query));
         let account = self.accounts.get(&target.account);
         if request.method == "OPTIONS" {
             return settings::preflight(request, account.map(|account| &**account));
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
         local::check(request, account)?;
-        let reply = self.carry_out(request, account, &target, commits);
+        let reply = self.carry_out(request, account, &target, commits, routed);
         let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
         Ok(settings::share(request, account, reply))
     }
@@ -191,14 +201,18 @@ impl Service {
     fn carry_out(
         &self,
         request: &Request,
-        account: &Account,
+        account: &Arc<Account>,
         target: &Target,
         commits: &Commits,
+        routed: &mut Routed,
     ) -> Result<Reply, Fault> {
         let version = Version::of(request, &target.query)?.unwrap_or(Version::DEFAULT);
         let method = Method::of(&request.method, request)?;
         let grant = auth::authenticate(request, account, target)?;
         request.mark_authenticated(&account.name);
+        // Azure Table storage has no page for browsers, so requests for it are not counted.
+        let is_page = matches!(target.resource, Resource::Unknown(_));
+        routed.payer = (!is_page).then(|| Arc::clone(account));
         let base = target.base(request.scheme(), request.host());
         self.dispatch(&RequestContext {
             request,
@@ -295,7 +309,7 @@ impl Service {
         &self,
         request: &Request,
         mut reply: Reply,
-        version: Version,
+        routed: Routed,
         start: Duration,
     ) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
@@ -309,17 +323,19 @@ impl Service {
             Err(_) if tells_of_a_write => reply.body.shrink_to_fit(),
             Err(busy) => reply = self.fault(request, &busy),
         }
+        let version = routed.version.unwrap_or_else(|| request.version());
         let reply =
             reply.signed(&request.request_id, Some(version.as_str()), client_request_id(request));
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
-        self.metrics.record(
-            &request.method,
+        self.metrics.record(&Answered {
+            method: &request.method,
             status,
             code,
             time,
-            request.body.len(),
-            reply.body.len(),
-        );
+            bytes_in: request.body.len() as u64,
+            bytes_out: reply.body.len() as u64,
+            payer: routed.payer.as_ref().map(|account| &*account.name),
+        });
         tracing::info!(
             request = %request.request_id,
             peer = %request.peer,

@@ -26,6 +26,7 @@ use crate::rng::Rng;
 
 mod account_tokens;
 mod batches;
+mod bills;
 mod compatibility;
 mod entities;
 mod errors;

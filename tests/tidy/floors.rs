@@ -22,7 +22,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (6, &["lsm"]),
     (5, &["manifest"]),
     (4, &["log", "sst", "memtable", "ranges", "write_accounting"]),
-    (3, &["format", "options"]),
+    (3, &["format", "options", "billing"]),
     (2, &["model", "fs", "retry"]),
     (1, &["error"]),
     (0, &["codec", "clock", "rng", "sync", "executor", "mutants", "named"]),

@@ -16,7 +16,7 @@ fn operation(line: &str, headers: &[&str], body: &str) -> String {
 }
 
 /// Returns a batch with one changeset of these operations.
-fn changeset(operations: &[String]) -> String {
+pub(super) fn changeset(operations: &[String]) -> String {
     let inner: String =
         operations.iter().map(|operation| format!("--changeset_C\r\n{operation}\r\n")).collect();
     format!(
@@ -25,7 +25,7 @@ fn changeset(operations: &[String]) -> String {
     )
 }
 
-fn insert(rk: &str) -> String {
+pub(super) fn insert(rk: &str) -> String {
     let body = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\"}}");
     operation(&format!("POST {BASE}people"), &[JSON, "Prefer: return-no-content"], &body)
 }
@@ -43,7 +43,7 @@ struct Failure {
 }
 
 impl Site {
-    fn batch(&self, body: &str) -> Ask<'_> {
+    pub(super) fn batch(&self, body: &str) -> Ask<'_> {
         self.ask("POST", "$batch").body(CONTENT_TYPE, body).header("DataServiceVersion", "3.0;")
     }
 
