@@ -12,6 +12,7 @@
 mod advise;
 mod backup;
 mod bench;
+mod billing;
 mod catalog;
 mod changes;
 mod compare;

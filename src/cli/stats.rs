@@ -1,12 +1,13 @@
 //! `stats`: prints the counters of a database, as text with units, as JSON or CSV, or for
-//! Prometheus.
+//! Prometheus. With `--as-service`, the bytes of tables as Azure Table storage bills them.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::failure::Outcome;
+use super::billing::PriceArgs;
+use super::failure::{Failure, Outcome};
 use super::layout::write_wrapped;
 use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands, write_counters};
@@ -24,16 +25,27 @@ pub(super) struct Stats {
     /// Explain each counter
     #[arg(long)]
     explain: bool,
+    /// Instead of counters, print the bytes of each table as Azure Table storage bills them, and
+    /// the price for a month; reads all entities
+    #[arg(long, conflicts_with = "explain")]
+    as_service: bool,
+    #[command(flatten)]
+    prices: PriceArgs,
 }
 
 const HELP: &str = "\
 Counters start at zero when the database is opened, so this command shows the work of opening it.
 For the counters of a running server use `serve --metrics`, or {\"op\":\"stats\"} with `exec`.
 
+Azure Table storage bills stored bytes, transactions and bytes out. `serve --metrics` counts the
+transactions and bytes out of clients. Prices change and differ by region: the ones that
+--as-service uses without --prices are an example, and it names their region and date.
+
 Examples:
   rowstone stats shop
   rowstone stats shop --explain
   rowstone stats shop --format json
+  rowstone stats shop --as-service --prices prices.json
   rowstone stats shop --format prometheus";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,7 +63,12 @@ enum StatsFormat {
 
 impl Stats {
     pub(super) fn run(self) -> Outcome {
+        let format = self.bill_format()?;
         let db = open_to_read(&self.db)?;
+        if let Some(format) = format {
+            self.prices.print_tables(&db, format)?;
+            return Ok(db.close()?);
+        }
         let stats = db.stats();
         print(|output| match self.format {
             StatsFormat::Table => self.write_table(output, &stats),
@@ -60,6 +77,23 @@ impl Stats {
             StatsFormat::Prometheus => output.write_all(stats.to_prometheus().as_bytes()),
         })?;
         Ok(db.close()?)
+    }
+
+    /// Returns the format of `--as-service`, if it is given.
+    fn bill_format(&self) -> Outcome<Option<Format>> {
+        match (self.as_service, self.format) {
+            (false, _) if self.prices.is_given() => {
+                Err(Failure::Usage("--prices is for --as-service".into()))
+            }
+            (false, _) => Ok(None),
+            (true, StatsFormat::Table) => Ok(Some(Format::Table)),
+            (true, StatsFormat::Json) => Ok(Some(Format::Json)),
+            (true, StatsFormat::Csv) => Ok(Some(Format::Csv)),
+            (true, StatsFormat::Prometheus) => Err(Failure::Usage(
+                "--as-service has no format prometheus: `serve --metrics` exports transactions"
+                    .into(),
+            )),
+        }
     }
 
     fn write_table(&self, output: &mut Output, stats: &db::Stats) -> std::io::Result<()> {

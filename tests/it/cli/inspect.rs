@@ -1,5 +1,7 @@
 //! Tests of `inspect`, `stats` and the slow-query log, run as processes.
 
+use serde_json::json;
+
 use super::{Place, parts};
 
 /// Returns the files of `db` with names that contain `end`.
@@ -50,6 +52,39 @@ fn counters_have_units_and_a_prometheus_format() {
     assert!(place.ok("stats db --explain").contains("Number of tables."));
     let text = place.ok("stats db --format prometheus");
     assert!(text.contains("# TYPE rowstone_tables gauge\nrowstone_tables 1\n"), "{text}");
+}
+
+#[test]
+fn bytes_and_prices_are_those_of_the_service() {
+    let place = parts();
+    // 4 + 2 * 10 for the keys, and 8 + 2 * 5 + 8 for the price; 4 + 12 + 22 + 24 for the nuts.
+    let csv = place.ok("stats db --as-service --format csv");
+    assert_eq!(csv, "TableName,Entities,ServiceBytes\nparts,2,112\n");
+    let json = place.ok("stats db --as-service --format json");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["bytes_stored"], &json["tables"][0]["ServiceBytes"]),
+        (&json!(112), &json!(112))
+    );
+    assert_eq!(json["prices_are_an_example"], true);
+    let example = place.ok("stats db --as-service");
+    assert!(example.contains("an example: use --prices FILE"), "{example}");
+    let prices = r#"{"region":"Here","date":"2030-01-02","currency":"EUR","gib_month":1073741824,
+        "transactions_10000":0.5}"#;
+    place.write("prices.json", prices);
+    let table = place.ok("stats db --as-service --prices prices.json");
+    for text in ["parts", "112.0000 EUR a month\n", "prices of Here, 2030-01-02:\n", "0.5 EUR for"]
+    {
+        assert!(table.contains(text), "{text} is not in {table}");
+    }
+    place.ok("drop-table db parts --yes");
+    let empty = place.ok("stats db --as-service");
+    assert!(empty.starts_with("bytes stored ") && empty.contains(" 0  0.0000 USD a month\n"));
+    place.write("bad.json", prices.replace("0.5", "-1"));
+    let bad = "stats db --as-service --prices bad.json";
+    place.fails(bad, 2, &["bad.json", "'transactions_10000', a number"]);
+    place.fails("stats db --prices prices.json", 2, &["--as-service"]);
+    place.fails("stats db --as-service --format prometheus", 2, &["serve --metrics"]);
 }
 
 #[test]
