@@ -38,7 +38,10 @@ pub use value::{EdmType, Value, ValueRef};
 #[cfg(feature = "cli")]
 pub(crate) use datetime::DateTimeProblem;
 #[cfg(feature = "cli")]
-pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
+pub(crate) use limits::{
+    ENTITY_SIZE_MAX, KEY_UNITS_MAX, SYSTEM_PROPERTIES, check_property_name, check_value,
+    out_of_range,
+};
 
 pub(crate) use convert::{no_property, other_type};
 pub(crate) use limits::{

@@ -5,9 +5,12 @@
 //! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (the
-//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text).
+//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `dialect`
+//! (the rules in which services differ).
 
 mod continuation;
+#[cfg(feature = "cli")]
+mod dialect;
 mod directory;
 mod open;
 #[cfg(feature = "remote")]
@@ -15,6 +18,8 @@ mod remote;
 mod table_store;
 
 pub use self::continuation::Continuation;
+#[cfg(feature = "cli")]
+pub(crate) use self::dialect::Dialect;
 pub use self::open::open_store;
 #[cfg(feature = "remote")]
 pub use self::remote::Remote;
