@@ -4,7 +4,9 @@
 //! * templates and filter are parsed before a database is created;
 //! * a database is opened once, even if it contains both tables.
 //!
-//! Not here: moving whole files (`moving`), comparing tables (`compare`).
+//! Not here: moving whole files (`moving`), comparing tables (`compare`). `dialect` has `--check`.
+
+mod dialect;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use crate::json::report::put_problem;
 use crate::json::{self, Object};
 use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
+use crate::store::Dialect;
 use crate::table::Table;
 
 /// The maximum number of problems that are printed if no --rejects file is given.
@@ -42,7 +45,7 @@ pub(super) struct Copy {
     /// The table
     table: String,
     /// The target database, created if it is missing [default: the same]
-    #[arg(long, value_name = "DB", required_unless_present = "into")]
+    #[arg(long, value_name = "DB", required_unless_present_any = ["into", "check"])]
     to: Option<PathBuf>,
     /// The target table, created if it is missing [default: the same name]
     #[arg(long, value_name = "TABLE")]
@@ -65,6 +68,12 @@ pub(super) struct Copy {
     /// Delete each entity whose copy is durable, unless it changed since it was read
     #[arg(long)]
     then_delete: bool,
+    /// Copy nothing: report the entities that the service of --dialect would refuse
+    #[arg(long, requires = "dialect", conflicts_with_all = ["then_delete", "replace", "to"])]
+    check: bool,
+    /// The service to which --check applies
+    #[arg(long, value_enum, requires = "check")]
+    dialect: Option<Dialect>,
     /// Report entities that were not copied or not deleted, one JSON object per line
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
@@ -85,7 +94,12 @@ where they are, and are reported, as is what cannot be copied; the exit status i
 Within a table both keys must be made of properties that are copied. Copies have Timestamps of their
 own; export-range moves entities with theirs.
 
+--check finds before a move which entities a service would refuse, and exits with 3 if there are any.
+The rules of cosmos are from the documentation of Azure Cosmos DB for Table; rowstone was never run
+against it.
+
 Examples:
+  rowstone copy flights Flights --check --dialect cosmos
   rowstone copy flights Flights --into ByDay --partition-key '{origin}' \\
       --row-key '{time_hour}-{carrier}{flight}'
   rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
@@ -155,6 +169,9 @@ impl Copy {
         let clock = SystemClock::new();
         let filter = self.filter.read()?;
         self.check()?;
+        if let Some(dialect) = self.dialect {
+            return self.run_check(dialect, filter);
+        }
         let db = match &self.to {
             // The process that has the source open cannot write to another database.
             Some(to) if !files::is_same(&self.db, to) => match self.then_delete {

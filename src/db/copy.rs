@@ -287,6 +287,36 @@ impl CopyJob {
         Ok(summary)
     }
 
+    /// Reads the rows and copies nothing. A row is counted as refused if its copy cannot be formed
+    /// or `refuses` returns reasons. Calls `progress` with the rows read so far and the total.
+    ///
+    /// # Errors
+    /// Errors that end reading.
+    #[cfg(feature = "cli")]
+    pub(crate) fn check_with(
+        &mut self,
+        refuses: &dyn Fn(&Entity) -> Vec<String>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<CopySummary> {
+        let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
+        let summary = CopySummary::default();
+        let mut run = Run { job: self, snapshot, summary, of: 0, progress: &mut |_, _| Ok(()) };
+        let of = run.query()?.count()?;
+        for row in run.query()? {
+            let row = row?;
+            let (target, reasons) = match run.job.copy_of(&row) {
+                Ok(copy) => (Some(key(&copy)), refuses(&copy)),
+                Err(name) => (None, vec![lacks(&name)]),
+            };
+            if !reasons.is_empty() {
+                run.report(key(&row), target, CopyProblemKind::Refused, reasons.join("; "));
+            }
+            run.summary.rows += 1;
+            progress(run.summary.rows, of);
+        }
+        Ok(run.summary)
+    }
+
     fn is_within_a_table(&self) -> bool {
         Arc::ptr_eq(&self.source.engine, &self.target.engine)
             && self.source.entry.gate.table == self.target.entry.gate.table
@@ -339,6 +369,11 @@ impl CopyJob {
             with(problem);
         }
     }
+}
+
+/// Returns the reason why no key can be formed from a row without the property.
+fn lacks(name: &str) -> String {
+    format!("it has no property '{name}'")
 }
 
 fn is_in(names: &[String], name: &str) -> bool {
@@ -429,8 +464,7 @@ impl Run<'_, '_> {
             Err(name) => {
                 if is_of_pass(0) {
                     self.summary.rows += 1;
-                    let message = format!("it has no property '{name}'");
-                    self.report(key(row), None, CopyProblemKind::Refused, message);
+                    self.report(key(row), None, CopyProblemKind::Refused, lacks(&name));
                 }
                 return None;
             }

@@ -53,6 +53,42 @@ fn rows_that_cannot_be_copied_are_reported() {
 }
 
 #[test]
+fn entities_that_a_service_would_refuse_are_listed_before_a_copy() {
+    let place = orders();
+    place.ok("copy db Orders --check --dialect azure");
+    place.ok("copy db Orders --check --dialect rowstone");
+    let long = "r".repeat(256);
+    place.put("Orders", &format!(r#"{{"PartitionKey":"open","RowKey":"{long}","Year":2014}}"#));
+    place.put("Orders", r#"{"PartitionKey":"","RowKey":"21","Id":7,"Year":2014}"#);
+    assert!(place.ok("copy db Orders --check --dialect azurite").starts_with("rows "));
+    let run = place.run("copy db Orders --check --dialect cosmos --format json --rejects bad");
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert!(run.err.contains("never run against it"), "{}", run.err);
+    assert!(run.out.starts_with(r#"{"rows":6,"copied":0,"#), "{}", run.out);
+    assert!(run.out.contains(r#""refused":2,"#), "{}", run.out);
+    let bad = place.read("bad");
+    let bad: Vec<_> = bad.lines().collect();
+    assert_eq!(bad.len(), 2);
+    assert!(bad[0].contains("PartitionKey is empty") && bad[0].contains("property 'Id'"));
+    assert!(bad[1].contains("RowKey has 256 bytes; cosmos accepts 255"), "{}", bad[1]);
+    // The rules apply to the copies: their keys, their properties, and only those that match.
+    let copies = "copy db Orders --check --dialect cosmos --partition-key {Year} --row-key 1";
+    place.fails(&format!("{copies} --select Year"), 0, &[]);
+    place.fails(&format!("{copies} --filter A=1"), 2, &["A=1"]);
+    let part = "copy db Orders --check --dialect azure --row-key {Part}";
+    place.fails(part, 3, &["refused: 'open' '20': it has no property 'Part'"]);
+    for (arguments, text) in [
+        ("--check", "--dialect"),
+        ("--dialect azure --into Other", "--check"),
+        ("--check --dialect mongo", "cosmos"),
+        ("--check --dialect azure --to other", "--to"),
+    ] {
+        place.fails(&format!("copy db Orders {arguments}"), 2, &[text]);
+    }
+    assert!(!place.path("other").exists(), "created by a failed command");
+}
+
+#[test]
 fn unlisted_airports_and_carriers_are_found() {
     let place = Place::new();
     let (flights, airports) = (sample("flights.csv.gz"), sample("airports.csv"));
