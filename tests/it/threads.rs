@@ -9,7 +9,8 @@ use rowstone::fs::MemFs;
 use rowstone::{Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, clock::ManualClock};
 
 use rowstone::retry::Rng;
-use rowstone::sim::engine::{START, ticks};
+use rowstone::sim::engine::START;
+use rowstone::sim::row::ticks;
 
 const THREADS: u64 = 8;
 

@@ -21,7 +21,7 @@ use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 use super::generate::RING;
 use super::oracle::{self, Gates, Tables};
 use super::power::{End, PowerFs};
-use super::row::{Row, key};
+use super::row::{Row, key, ticks};
 use super::step::{Config, Lane, Scan, Verb, Write};
 
 /// Directory of the database.
@@ -528,11 +528,6 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
 pub(super) fn tag(ticks: u64) -> ETag {
     let time = DateTime::from_ticks(ticks).expect("a tag of the oracle");
     format!("W/\"datetime'{time}'\"").parse().expect("a tag by its text")
-}
-
-/// Returns the Seq of an entity tag, in ticks.
-pub fn ticks(etag: ETag) -> u64 {
-    etag.seq().unwrap_or_default().ticks()
 }
 
 pub(super) fn operation(write: &Write, etag: Option<u64>) -> Operation {

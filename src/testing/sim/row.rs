@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::value::Val;
 use super::words::entity_text;
-use crate::model::Entity;
+use crate::model::{ETag, Entity};
 
 /// PartitionKey and RowKey as UTF-16, which sort in the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
@@ -33,9 +33,14 @@ impl Row {
             pk: entity.partition_key().to_string(),
             rk: entity.row_key().to_string(),
             properties,
-            etag: entity.etag().map_or(0, super::engine::ticks),
+            etag: entity.etag().map_or(0, ticks),
         }
     }
+}
+
+/// Returns the Seq of an entity tag, in ticks.
+pub fn ticks(etag: ETag) -> u64 {
+    etag.seq().unwrap_or_default().ticks()
 }
 
 /// Returns the position of the entity with these keys among the rows of its table.

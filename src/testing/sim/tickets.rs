@@ -5,8 +5,8 @@ use crate::error::Result as EngineResult;
 use crate::options::Durability;
 
 use super::counts::Event;
-use super::engine;
 use super::oracle::Change;
+use super::row::ticks;
 use super::runner::{Outcome, Runner, line};
 use super::runner_state::{Ask, Waiting};
 use super::step::{Verb, Write};
@@ -78,7 +78,7 @@ impl Runner {
     ) -> Outcome {
         match result {
             Ok(etags) => {
-                let found: Vec<_> = etags.into_iter().map(|etag| etag.map(engine::ticks)).collect();
+                let found: Vec<_> = etags.into_iter().map(|etag| etag.map(ticks)).collect();
                 let expected: Vec<_> = has_tag.iter().map(|tag| tag.then_some(seq)).collect();
                 if found != expected {
                     return Err(format!("tags: {found:?}, expected {expected:?}"));

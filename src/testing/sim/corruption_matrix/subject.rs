@@ -15,6 +15,7 @@ use crate::rng::Rng;
 use crate::table::EntityGroup;
 use crate::testing::sim::engine::{PATH, START, operation, state_of};
 use crate::testing::sim::oracle::{Change, Oracle, Tables};
+use crate::testing::sim::row::ticks;
 use crate::testing::sim::step::{Condition, Verb, Write};
 use crate::testing::sim::value::Val;
 
@@ -196,8 +197,7 @@ impl Writer {
             let group =
                 EntityGroup::from_operations(writes.iter().map(|write| operation(write, None)))?;
             let etags = db.table(&table)?.commit_with(group, durability)?;
-            let etag =
-                etags.into_iter().flatten().next().map_or(0, crate::testing::sim::engine::ticks);
+            let etag = etags.into_iter().flatten().next().map_or(0, ticks);
             self.committed(&Change::Rows { table, writes }, etag);
         }
         Ok(())
