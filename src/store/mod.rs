@@ -14,7 +14,7 @@ mod dialect;
 mod directory;
 mod open;
 #[cfg(feature = "remote")]
-mod remote;
+pub(crate) mod remote;
 mod table_store;
 
 pub use self::continuation::Continuation;
@@ -22,5 +22,5 @@ pub use self::continuation::Continuation;
 pub(crate) use self::dialect::Dialect;
 pub use self::open::open_store;
 #[cfg(feature = "remote")]
-pub use self::remote::Remote;
+pub use self::remote::{Remote, RemoteOptions};
 pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};

@@ -3,23 +3,27 @@
 //! `endpoint` has the address and the credential, `request` the requests and answers of each verb,
 //! `transport` sends them.
 
-mod endpoint;
+pub(crate) mod endpoint;
+mod options;
 mod request;
-mod transport;
+pub(crate) mod transport;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::endpoint::{Endpoint, referenced};
+use self::endpoint::Endpoint;
+pub use self::options::RemoteOptions;
 use self::request::{Draft, elements, failure, malformed, now, read_entity, read_group};
-use self::transport::{Http, NoAnswer, Response, Transport};
+use self::transport::{NoAnswer, Response, Transport};
 use super::continuation::Continuation;
 use super::table_store::{Condition, EntityPage, PageQuery, TableStore};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::{self, Scalar};
 use crate::model::{ETag, Entity};
+use crate::retry::Rng;
+use crate::sync::Mutex;
 use crate::table::{EntityGroup, Operation};
 
 /// A Table service at another address. Cheap to clone; clones share connections.
@@ -31,7 +35,8 @@ pub struct Remote {
     endpoint: Endpoint,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
-    timeout: Duration,
+    rng: Arc<Mutex<Rng>>,
+    options: RemoteOptions,
 }
 
 /// The maximum time that the service may take for a request.
@@ -47,17 +52,24 @@ impl Remote {
     /// # Errors
     /// `InvalidInput` for another text, and for plain HTTP to another machine.
     pub fn open(text: &str) -> Result<Self> {
-        let endpoint = match referenced(text)? {
-            Some(text) => Endpoint::read(&text)?,
-            None => Endpoint::read(text)?,
-        };
-        let (transport, clock) = (Arc::new(Http::new()), Arc::new(SystemClock::new()));
-        Ok(Self { endpoint, transport, clock, timeout: Duration::from_secs(SECONDS_MAX + 5) })
+        RemoteOptions::new().open(text)
+    }
+
+    /// Creates access with these parts; tests and simulations replace the system's.
+    pub(crate) fn with_parts(
+        endpoint: Endpoint,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        rng: Rng,
+        options: RemoteOptions,
+    ) -> Self {
+        let rng = Arc::new(Mutex::new(rng));
+        Self { endpoint, transport, clock, rng, options }
     }
 
     fn ask(&self, draft: &Draft) -> Result<Response> {
         let request = draft.signed(&self.endpoint, now(&*self.clock, 0), SECONDS_MAX);
-        let answer = self.transport.send(&request, self.timeout);
+        let answer = self.transport.send(&request, self.options.timeout);
         let response = answer.map_err(|lost| self.lost(draft, &lost))?;
         match response.status {
             200..=299 => Ok(response),
@@ -90,7 +102,7 @@ impl Remote {
         loop {
             let draft = draft(top);
             let request = draft.signed(&self.endpoint, now(&*self.clock, 0), SECONDS_MAX);
-            match self.transport.send(&request, self.timeout) {
+            match self.transport.send(&request, self.options.timeout) {
                 Err(lost) if lost.is_too_large && top > 1 => top /= 2,
                 Err(lost) => return Err(self.lost(&draft, &lost)),
                 Ok(response) if response.status == 200 => return Ok(response),

@@ -47,6 +47,9 @@ pub(crate) struct NoAnswer {
 pub(crate) trait Transport: Send + Sync {
     /// Sends a request and reads the answer within `time`.
     fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer>;
+
+    /// Waits before a request is repeated.
+    fn wait(&self, time: Duration);
 }
 
 /// HTTP/1.1 over TCP or TLS, with connections that stay open.
@@ -92,6 +95,11 @@ impl Transport for Http {
         let body = answer.body_mut().with_config().limit(BODY_MAX).read_to_vec();
         let body = body.map_err(|error| no_answer(&error))?;
         Ok(Response { status, headers, body })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "no condition ends the wait for a remote service")]
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 }
 
