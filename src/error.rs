@@ -88,6 +88,8 @@ struct Inner {
     /// The index of the failing operation in its entity group.
     index: Option<usize>,
     cause: Option<Cause>,
+    /// Whether the operation was retried before it returned this error.
+    was_retried: bool,
 }
 
 #[derive(Clone)]
@@ -208,8 +210,9 @@ impl Error {
     /// code stay the same.
     pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
         let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
+        let was_retried = self.0.was_retried;
         let (message, cause) = (doing.into(), Some(Cause::Error(self)));
-        Self(Arc::new(Inner { kind, code, message, object: None, index, cause }))
+        Self(Arc::new(Inner { kind, code, message, object: None, index, cause, was_retried }))
     }
 
     /// Returns the error for all later writes, where `self` is the error that ended writing.
@@ -217,6 +220,14 @@ impl Error {
         let kind = ErrorKind::Poisoned;
         let message = "a failed write or sync ended writing: open the database again";
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
+    }
+
+    /// Marks the error of an operation that was retried, so that an outer
+    /// [`RetryPolicy`](crate::RetryPolicy) does not multiply the retries.
+    #[cfg(feature = "remote")]
+    pub(crate) fn after_retries(mut self) -> Self {
+        Arc::make_mut(&mut self.0).was_retried = true;
+        self
     }
 
     /// Adds the index of the refused operation in its entity group.
@@ -245,7 +256,8 @@ impl Error {
         message: Cow<'static, str>,
         cause: Option<Cause>,
     ) -> Self {
-        Self(Arc::new(Inner { kind, code, message, object: None, index: None, cause }))
+        let (object, index, was_retried) = (None, None, false);
+        Self(Arc::new(Inner { kind, code, message, object, index, cause, was_retried }))
     }
 
     /// Returns the table, entity or property that a refusal is about.
@@ -303,9 +315,14 @@ impl Error {
     /// | `Corruption`, `Unsupported`, `ChangesLost` | no | a later try fails in the same way |
     /// | `OutcomeUnknown` | no | a second try may carry out the write twice: read the entity first |
     ///
+    /// An error of `store::Remote` is not transient if `Remote` has retried the request already.
+    ///
     /// The service's clients also treat a lost connection as a timeout; calls of a library have no
     /// connection. See [`RetryPolicy`](crate::RetryPolicy) for retries after a lost connection.
     pub fn is_transient(&self) -> bool {
+        if self.0.was_retried {
+            return false;
+        }
         match self.kind() {
             ErrorKind::Busy => self.status() == 503,
             ErrorKind::Timeout => true,

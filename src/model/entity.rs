@@ -243,6 +243,15 @@ impl Entity {
         }
     }
 
+    /// Returns the error of a property that was last set to something that is not a value.
+    #[cfg(feature = "remote")]
+    pub(crate) fn check_properties(&self) -> Result<()> {
+        match &self.repr {
+            Repr::Built(Built { refused: Some(refused), .. }) => refused.check(None),
+            _ => Ok(()),
+        }
+    }
+
     /// Sets the ETag and the Timestamp that another store sent.
     #[cfg(feature = "remote")]
     pub(crate) fn received(mut self, etag: Option<ETag>, timestamp: Option<DateTime>) -> Self {

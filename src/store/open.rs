@@ -55,7 +55,8 @@ pub(crate) fn is_remote(text: &str) -> bool {
     let has_prefix = |prefix: &str| {
         text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
     };
-    ["env:", "file:", "UseDevelopmentStorage=", "http://", "https://"].into_iter().any(has_prefix)
-        || text.contains("AccountName=")
-        || text.contains("TableEndpoint=")
+    // A path with one of these parts is far more often a mistake than a directory.
+    let parts = ["://", "AccountName=", "TableEndpoint=", "SharedAccessSignature="];
+    ["env:", "file:", "UseDevelopmentStorage="].into_iter().any(has_prefix)
+        || parts.into_iter().any(|part| text.contains(part))
 }

@@ -90,7 +90,7 @@ impl Operation {
         }
     }
 
-    pub(super) fn entity(&self) -> Option<&Entity> {
+    pub(crate) fn entity(&self) -> Option<&Entity> {
         self.subject().ok()
     }
 
@@ -455,7 +455,7 @@ impl Table {
 }
 
 /// Returns the text for an entity in errors.
-pub(super) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
+pub(crate) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
     // One allocation, because inserts of known keys may be frequent.
     let mut text = String::with_capacity(partition_key.len() + row_key.len() + 96);
     put_quoted(&mut text, "entity", partition_key);

@@ -26,6 +26,8 @@ pub use crate::lsm::GateMode;
 pub(crate) use catalog::{Catalog, CatalogRow, GateEntry, check_row};
 pub(crate) use counts::{Breadth, QueryCounts};
 pub(crate) use entry::TableEntry;
+#[cfg(feature = "remote")]
+pub(crate) use group::quoted_entity;
 
 use std::fmt;
 use std::sync::Arc;

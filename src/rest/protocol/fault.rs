@@ -160,7 +160,7 @@ impl Fault {
     }
 
     /// Returns the fault that represents a response that a client could not parse.
-    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+    #[cfg(any(test, fuzzing, feature = "fuzzing", feature = "remote"))]
     pub(crate) fn unreadable(status: u16, body: &str) -> Self {
         Fault::build("".into(), status, body.to_owned())
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * no formatting of an endpoint shows a key or a signature;
-//! * plain HTTP is accepted only to this machine.
+//! * the URL has neither a user name nor a query string, so that errors may show it.
 
 use std::fmt;
 
@@ -16,8 +16,17 @@ pub(crate) struct Endpoint {
     pub(crate) base: String,
     /// The path of the URL; empty if the account is in the host.
     pub(crate) path: String,
+    /// The URL and path of the secondary location, if they are known.
+    pub(super) secondary: Option<(String, String)>,
     pub(crate) account: String,
     pub(crate) credential: Credential,
+}
+
+/// A location of an account's data. The secondary is read-only and lags behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    Primary,
+    Secondary,
 }
 
 #[derive(Clone)]
@@ -50,28 +59,68 @@ impl Endpoint {
     }
 
     fn of_url(url: &str, account: Option<&str>, credential: Credential) -> Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let (scheme, rest) =
-            base.split_once("://").ok_or_else(|| refused("the URL has no scheme"))?;
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // A name before the host would hide which machine is asked.
-        if host.is_empty() || host.contains(['@', '\\', ' ', '#']) {
-            return Err(refused("the URL has no plain host"));
-        }
-        if scheme == "http" && !is_this_machine(host) {
-            return Err(refused("plain HTTP would send data unprotected: use https"));
-        }
-        let in_host = host.split('.').next().unwrap_or_default();
-        let in_path = path.split('/').next().filter(|name| !name.is_empty());
+        let (base, host, path) = split_url(url)?;
+        let in_host = host.split(['.', ':']).next().unwrap_or_default();
+        let in_path = path.split('/').nth(1);
         let account = account.or(in_path).unwrap_or(in_host).to_owned();
-        let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-        Ok(Self { base, path, account, credential })
+        let secondary = match in_path {
+            Some(name) => (name == account && path.len() == name.len() + 1)
+                .then(|| (format!("{base}-secondary"), format!("{path}-secondary"))),
+            None => (in_host == account).then(|| {
+                let before = format!("://{account}");
+                (base.replacen(&before, &format!("{before}-secondary"), 1), String::new())
+            }),
+        };
+        Ok(Self { base, path, secondary, account, credential })
+    }
+
+    /// Returns the URL and the path of a location; those of the primary if the other is unknown.
+    pub(super) fn at(&self, location: Location) -> (&str, &str) {
+        match (location, &self.secondary) {
+            (Location::Secondary, Some((base, path))) => (base, path),
+            _ => (&self.base, &self.path),
+        }
+    }
+
+    /// Whether requests are encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        self.base.starts_with("https://")
+    }
+
+    /// Checks that no request would be sent to another machine without encryption.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) fn check_protection(&self) -> Result<()> {
+        let is_local = |base: &str| is_this_machine(split_url(base).map_or("", |parts| parts.1));
+        let others = self.secondary.iter().map(|(base, _)| base);
+        let mut plain = others.chain([&self.base]).filter(|base| base.starts_with("http://"));
+        match plain.all(|base| is_local(base)) {
+            true => Ok(()),
+            false => Err(refused(
+                "plain HTTP would send data unprotected: use https, or the option plain_http",
+            )),
+        }
     }
 
     /// Returns a name of the store, which continuations contain.
     pub(crate) fn name(&self) -> &str {
         &self.base
     }
+}
+
+/// Returns a URL without slashes at its end, and its host and path.
+fn split_url(url: &str) -> Result<(String, &str, String)> {
+    let base = url.trim_end_matches('/');
+    let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
+    let rest = rest.ok_or_else(|| refused("the URL begins with neither https:// nor http://"))?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A name before the host would hide which machine is asked.
+    if host.is_empty() || base.contains(['@', '\\', ' ', '#', '?']) || base.contains("sig=") {
+        return Err(refused("the URL has more than a host and a path"));
+    }
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    Ok((base.to_owned(), host, path))
 }
 
 /// The parts of a connection string that are used.
@@ -84,6 +133,7 @@ struct Parts {
     sas: Option<String>,
     suffix: Option<String>,
     endpoint: Option<String>,
+    secondary: Option<String>,
 }
 
 impl Parts {
@@ -100,13 +150,24 @@ impl Parts {
             "sharedaccesssignature" => self.sas = text,
             "endpointsuffix" => self.suffix = text,
             "tableendpoint" => self.endpoint = text,
+            "tablesecondaryendpoint" => self.secondary = text,
             // Endpoints of the other services of an account.
             _ => {}
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Endpoint> {
+    fn finish(mut self) -> Result<Endpoint> {
+        let secondary = self.secondary.take();
+        let mut endpoint = self.primary()?;
+        if let Some(url) = secondary {
+            let (base, _, path) = split_url(&url)?;
+            endpoint.secondary = Some((base, path));
+        }
+        Ok(endpoint)
+    }
+
+    fn primary(self) -> Result<Endpoint> {
         if self.is_development {
             let key = AccountKey::read(DEVELOPMENT_KEY).ok_or_else(|| refused("no key"))?;
             let url = self.endpoint.as_deref().unwrap_or(DEVELOPMENT_URL);
@@ -145,7 +206,7 @@ impl Credential {
 /// `InvalidInput` if there is no such variable, `Io` if the file cannot be read.
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     if let Some(name) = text.strip_prefix("env:") {
-        let missing = |_| refused(&format!("the environment has no variable {name}"));
+        let missing = |_| refused(&format!("the environment has no text variable {name}"));
         return std::env::var(name).map(Some).map_err(missing);
     }
     let Some(path) = text.strip_prefix("file:") else { return Ok(None) };

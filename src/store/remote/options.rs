@@ -1,17 +1,24 @@
 //! Options for access to a Table service.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Remote;
-use super::endpoint::{Endpoint, referenced};
-use super::transport::Http;
-use crate::clock::SystemClock;
-use crate::error::Result;
-use crate::retry::{RetryPolicy, Rng};
+use crate::retry::RetryPolicy;
 
-/// Options for access to a Table service.
+/// The default time of one request: the service has 30 s, and the network the rest.
+const TIMEOUT: Duration = Duration::from_secs(35);
+
+/// Options of [`Remote::open_with`](super::Remote::open_with).
+///
+/// ```no_run
+/// use rowstone::store::{Remote, RemoteOptions};
+///
+/// # fn main() -> rowstone::Result<()> {
+/// let options = RemoteOptions::new().request_id("RequestId").ca("/etc/shop/ca.pem");
+/// let store = Remote::open_with("file:/etc/shop/tables", options)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
     pub(super) request_id: Option<String>,
@@ -23,59 +30,59 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// Returns the defaults.
+    /// Returns the defaults, which each method describes.
     pub fn new() -> Self {
-        let second = Duration::from_secs(1);
+        let [min, z, max] = [500, 1_000, 30_000].map(Duration::from_millis);
         Self {
             request_id: None,
             ca: None,
             secondary: false,
             plain_http: false,
-            timeout: 35 * second,
-            retries: RetryPolicy::exponential_within(second, second / 2, 30 * second),
+            timeout: TIMEOUT,
+            retries: RetryPolicy::exponential_within(z, min, max),
         }
     }
 
-    /// The property in which each write stores its id, so that a read can tell whose write an
-    /// entity is.
+    /// Sets the property in which each insert, replace and merge stores the random id of its
+    /// request, an Edm.Guid; a group stores it in one of its entities. After a lost answer a read
+    /// of the property tells whether the write took effect. Default: no property.
+    ///
+    /// The property counts as one of the 252 of an entity, and replaces an earlier value. If other
+    /// programs merge into these entities without setting the property, the ETag that a write
+    /// returns after a lost answer may be that of their merge.
     pub fn request_id(self, property: impl Into<String>) -> Self {
         Self { request_id: Some(property.into()), ..self }
     }
 
-    /// A PEM file with the certificates of the authorities that are trusted instead of the
-    /// platform's.
+    /// Sets a PEM file with the certificates that are trusted instead of those of the platform.
+    /// Default: those of the platform.
     pub fn ca(self, path: impl Into<PathBuf>) -> Self {
         Self { ca: Some(path.into()), ..self }
     }
 
-    /// Whether reads are repeated at the secondary endpoint.
+    /// Sets whether reads that fail at the primary location are repeated at the secondary, whose
+    /// data may be older. Reads that follow a lost answer never use it. Default: false.
     pub fn secondary(self, secondary: bool) -> Self {
         Self { secondary, ..self }
     }
 
-    /// Whether plain HTTP to another machine is allowed.
+    /// Sets whether plain HTTP to another machine is allowed: requests and entities are then sent
+    /// without encryption. Plain HTTP to this machine is always allowed. Default: false.
     pub fn plain_http(self, plain_http: bool) -> Self {
         Self { plain_http, ..self }
     }
 
-    /// The maximum time of one request with its answer.
+    /// Sets the maximum time of one request with its answer. The service is told to give up the
+    /// request after the same time, in whole seconds from 1 to 30. Default: 35 s.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The number of repeats of a request, and the pauses before them.
+    /// Sets how often a request is repeated and the pauses before that. A repeat after a lost
+    /// answer may wait longer; see [`Remote`](super::Remote). Default: three times after pauses of
+    /// some 1.5, 3.5 and 7.5 s.
     pub fn retries(self, retries: RetryPolicy) -> Self {
         Self { retries, ..self }
-    }
-
-    /// Prepares access as [`Remote::open`] does, with these options.
-    pub fn open(self, text: &str) -> Result<Remote> {
-        let endpoint = match referenced(text)? {
-            Some(text) => Endpoint::read(&text)?,
-            None => Endpoint::read(text)?,
-        };
-        let (transport, clock) = (Arc::new(Http::new()), Arc::new(SystemClock::new()));
-        Ok(Remote::with_parts(endpoint, transport, clock, Rng::from_entropy(), self))
     }
 }
 

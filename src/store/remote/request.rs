@@ -1,19 +1,14 @@
-//! Builds the requests of each verb, and reads their answers.
+//! Builds and signs the requests of each verb.
 
-use super::super::table_store::Condition;
-use super::endpoint::{Credential, Endpoint};
-use super::transport::{Request, Response};
-use crate::clock::Clock;
-use crate::error::{Code, Error, ErrorKind, Result};
-use crate::json::odata::{self, Members, Metadata};
-use crate::json::{self, Scalar};
-use crate::model::{DateTime, ETag, Entity};
-use crate::rest::protocol::address::{entity_path, put_query, table_path};
-use crate::rest::protocol::answer::{Answer, read_json, read_response};
-use crate::rest::protocol::fault::Fault;
+use super::endpoint::{Credential, Endpoint, Location};
+use super::transport::Request;
+use crate::json;
+use crate::json::odata::{self, Metadata};
+use crate::model::{DateTime, ETag, SYSTEM_PROPERTIES};
+use crate::rest::protocol::address::{entity_path, put_encoded, put_query, table_path};
 use crate::rest::protocol::sign::{Scheme, SignedParts};
 use crate::rest::protocol::time;
-use crate::table::{EntityGroup, Operation};
+use crate::table::Operation;
 
 const VERSION: &str = "2019-02-02";
 const JSON: &str = "application/json";
@@ -68,7 +63,7 @@ impl Draft {
     }
 
     pub(super) fn get(table: &str, partition_key: &str, row_key: &str, select: &[&str]) -> Self {
-        let mut draft = Self::new("GET", entity_path(table, partition_key, row_key));
+        let mut draft = Self::new("GET", entity_path(&encoded(table), partition_key, row_key));
         draft.query.extend(selected(select));
         draft
     }
@@ -78,7 +73,7 @@ impl Draft {
         (filter, select, top): (&str, &[&str], usize),
         next: Option<(&str, &str)>,
     ) -> Self {
-        let mut draft = Self::new("GET", format!("{table}()"));
+        let mut draft = Self::new("GET", format!("{}()", encoded(table)));
         if !filter.is_empty() {
             draft.query.push(("$filter", filter.to_owned()));
         }
@@ -95,12 +90,13 @@ impl Draft {
 
     pub(super) fn operation(table: &str, operation: &Operation) -> Self {
         let (partition_key, row_key) = operation.keys();
-        let path = || entity_path(table, partition_key, row_key);
+        let table = encoded(table);
+        let path = || entity_path(&table, partition_key, row_key);
         let body = |entity| odata::entity_text(entity, Metadata::TYPES);
         let any = |etag: &Option<ETag>| etag.as_ref().map_or("*".to_owned(), ETag::to_string);
         match operation {
             Operation::Insert(entity) => {
-                Self::new("POST", table).with_json(body(entity)).with(NO_CONTENT.0, NO_CONTENT.1)
+                Self::new("POST", &*table).with_json(body(entity)).with(NO_CONTENT.0, NO_CONTENT.1)
             }
             Operation::Upsert(entity) => Self::new("PUT", path()).with_json(body(entity)),
             Operation::UpsertMerge(entity) => Self::new("PATCH", path()).with_json(body(entity)),
@@ -117,11 +113,11 @@ impl Draft {
     }
 
     /// A group, as one changeset.
-    pub(super) fn group(endpoint: &Endpoint, table: &str, group: &EntityGroup) -> Self {
+    pub(super) fn group(endpoint: &Endpoint, table: &str, operations: &[Operation]) -> Self {
         let mut body =
             format!("--{BATCH}\r\nContent-Type: multipart/mixed; boundary={CHANGESET}\r\n\r\n")
                 .into_bytes();
-        for operation in group.operations() {
+        for operation in operations {
             let part = Self::operation(table, operation);
             let begin = format!(
                 "--{CHANGESET}\r\nContent-Type: application/http\r\n\
@@ -143,10 +139,17 @@ impl Draft {
     }
 
     /// Returns the request with the headers of the protocol, signed for `now`.
-    pub(super) fn signed(&self, endpoint: &Endpoint, now: DateTime, seconds: u64) -> Request {
-        let path = format!("{}/{}", endpoint.path, self.path);
+    pub(super) fn signed(
+        &self,
+        endpoint: &Endpoint,
+        location: Location,
+        now: DateTime,
+        seconds: u64,
+    ) -> Request {
+        let (base, path) = endpoint.at(location);
+        let path = format!("{path}/{}", self.path);
         let date = time::http(now);
-        let mut url = format!("{}/{}", endpoint.base, self.path);
+        let mut url = format!("{base}/{}", self.path);
         let seconds = seconds.to_string();
         let query = self.query.iter().map(|(name, value)| (*name, value.as_str()));
         put_query(&mut url, query.chain([("timeout", seconds.as_str())]));
@@ -182,93 +185,18 @@ impl Draft {
         }
         Request { method: self.method, url, headers, body: self.body.clone() }
     }
-
-    /// Returns the draft of a write with this condition.
-    pub(super) fn with_condition(self, condition: &Condition) -> Self {
-        match condition {
-            Condition::None => self,
-            Condition::Any => self.with("If-Match", "*"),
-            Condition::Match(etag) => self.with("If-Match", etag.to_string()),
-        }
-    }
 }
 
+/// Returns the parameter for the properties that are read. Without its keys no entity can be
+/// returned, and the service derives the ETag from the Timestamp.
 fn selected(select: &[&str]) -> Option<(&'static str, String)> {
-    (!select.is_empty()).then(|| ("$select", select.join(",")))
+    let others = select.iter().copied().filter(|name| !SYSTEM_PROPERTIES.contains(name));
+    let names: Vec<&str> = SYSTEM_PROPERTIES.into_iter().chain(others).collect();
+    (!select.is_empty()).then(|| ("$select", names.join(",")))
 }
 
-/// Reads the error in an answer that is none of success.
-pub(super) fn failure(response: &Response) -> Error {
-    let text = response.text().unwrap_or_default();
-    let fault = read_json(text, response.status);
-    let fault = fault.unwrap_or_else(|| Fault::unreadable(response.status, text));
-    error_of(&fault, response.header("x-ms-error-code"))
-}
-
-/// Converts a fault of the service to the error that the same request to a database returns.
-pub(super) fn error_of(fault: &Fault, code: Option<&str>) -> Error {
-    let name = code.unwrap_or(&fault.code);
-    let message = fault.message.clone();
-    let error = match Code::ALL.iter().find(|known| known.as_str() == name) {
-        Some(code) => Error::refused_with(*code, message),
-        None => {
-            let kind = match fault.status {
-                404 => ErrorKind::NotFound,
-                409 => ErrorKind::AlreadyExists,
-                412 => ErrorKind::PreconditionFailed,
-                501 => ErrorKind::NotImplemented,
-                400..=499 => ErrorKind::InvalidInput,
-                _ => ErrorKind::Io,
-            };
-            Error::new(kind, format!("{name}: {message} (HTTP {})", fault.status))
-        }
-    };
-    fault.index.map_or(error.clone(), |index| error.at_index(index))
-}
-
-/// Reads an entity with its ETag and Timestamp.
-pub(super) fn read_entity(text: &str, etag: Option<&str>) -> Result<Entity> {
-    let members = Members::read(text)?;
-    let found = |name| match members.find(name) {
-        Some(Scalar::String(text)) => Some(text.as_ref()),
-        _ => None,
-    };
-    let etag = found("odata.etag").or(etag).map(str::parse).transpose()?;
-    let timestamp = found("Timestamp").map(DateTime::parse).transpose();
-    let timestamp = timestamp.map_err(|_| malformed("a Timestamp"))?;
-    Ok(odata::read_entity(text)?.received(etag, timestamp))
-}
-
-/// Reads the elements of a page as JSON.
-pub(super) fn elements(text: &str) -> Result<Vec<String>> {
-    let members = json::read_object(text, 64)?;
-    let value = members.into_iter().find(|(name, _)| name == "value").map(|(_, value)| value);
-    let value = value.ok_or_else(|| malformed("a page without 'value'"))?;
-    let list = json::read_array(value.get(), 1_000)?;
-    Ok(list.into_iter().map(|item| item.get().to_owned()).collect())
-}
-
-/// Reads the ETags in the answer to a group, or the error of the operation that failed.
-pub(super) fn read_group(response: &Response, len: usize) -> Result<Vec<Option<ETag>>> {
-    let content_type = response.header("Content-Type").unwrap_or_default();
-    let answers: Vec<Answer<'_>> =
-        read_response(&response.body, content_type).ok_or_else(|| malformed("a batch"))?;
-    if let Some(fault) = answers.iter().find_map(Answer::fault) {
-        return Err(error_of(&fault, None));
-    }
-    if answers.len() != len {
-        return Err(malformed("a batch with another number of answers"));
-    }
-    use crate::rest::protocol::headers::Headers;
-    answers.iter().map(|answer| answer.headers.value("ETag").map(str::parse).transpose()).collect()
-}
-
-pub(super) fn malformed(what: &str) -> Error {
-    Error::new(ErrorKind::Io, format!("the service sent {what} that cannot be read"))
-}
-
-/// Returns the current time, shifted by the offset learnt from the service.
-pub(super) fn now(clock: &dyn Clock, offset: i64) -> DateTime {
-    let ticks = clock.now().saturating_add_signed(offset);
-    DateTime::from_ticks(ticks).unwrap_or_else(DateTime::now)
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    put_encoded(&mut out, text);
+    out
 }

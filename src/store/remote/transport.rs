@@ -1,12 +1,16 @@
 //! Sends requests to a Table service. A trait, so that tests can lose, delay and cut answers.
 //!
-//! Not here: signatures and bodies (`request`), what a lost answer means (`settle`).
+//! Not here: signatures and bodies (`request`), repeats and lost answers (`exchange`).
 
-use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
-use ureq::Agent;
-use ureq::http;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, SendBody, Timeout, http};
+
+use crate::error::{Code, Doing as _, Error, Result};
 
 /// One request, with a signed set of headers.
 #[derive(Clone)]
@@ -46,6 +50,9 @@ pub(crate) struct NoAnswer {
 /// Sends requests.
 pub(crate) trait Transport: Send + Sync {
     /// Sends a request and reads the answer within `time`.
+    ///
+    /// # Errors
+    /// There is no complete answer.
     fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer>;
 
     /// Waits before a request is repeated.
@@ -57,71 +64,163 @@ pub(crate) struct Http {
     agent: Agent,
 }
 
-/// The maximum length of the body of an answer, in bytes: a page of 1,000 entities of ordinary size.
-/// A larger page is requested again with half the number of entities.
+/// The maximum length of the body of an answer, in bytes: a page of 1,000 entities of usual size.
+/// A longer page is requested again with half the number of entities.
 const BODY_MAX: u64 = 16 << 20;
+/// The maximum length of the headers of an answer, in bytes.
+const HEADERS_MAX: usize = 64 << 10;
+/// The maximum time for a connection, so that an unreachable service is soon noticed.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// The maximum number of idle connections.
+const IDLE_MAX: usize = 32;
 
 impl Http {
-    pub(crate) fn new() -> Self {
+    /// Creates a client that trusts the certificates in `ca`, or else those of the platform.
+    ///
+    /// # Errors
+    /// `Io` and `InvalidInput` for the file `ca`.
+    pub(super) fn new(ca: Option<&Path>, is_tls: bool) -> Result<Self> {
+        let roots = match ca {
+            Some(path) => roots(path)?,
+            None => RootCerts::PlatformVerifier,
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = TlsConfig::builder()
+            .root_certs(roots)
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
             .save_redirect_history(false)
-            .user_agent(concat!("rowstone/", env!("CARGO_PKG_VERSION")))
-            .build();
-        Self { agent: config.into() }
+            .max_response_header_size(HEADERS_MAX)
+            .max_idle_connections(IDLE_MAX)
+            .max_idle_connections_per_host(IDLE_MAX)
+            .timeout_connect(Some(CONNECT_TIME))
+            .accept_encoding("identity")
+            .tls_config(tls)
+            .user_agent(concat!("rowstone/", env!("CARGO_PKG_VERSION")));
+        // A proxy would see the requests that are not encrypted.
+        let config = if is_tls { config } else { config.proxy(None) };
+        Ok(Self { agent: config.build().into() })
     }
-}
 
-impl Transport for Http {
-    fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer> {
+    fn run<B: ureq::AsSendBody>(
+        &self,
+        request: &Request,
+        body: B,
+        time: Duration,
+    ) -> Result<Response, ureq::Error> {
         let mut builder = http::Request::builder().method(request.method).uri(&request.url);
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
         }
-        let built = builder.body(&*request.body).map_err(|error| NoAnswer {
-            was_sent: false,
-            is_too_large: false,
-            problem: error.to_string(),
-        })?;
-        let built = self.agent.configure_request(built).timeout_global(Some(time)).build();
-        let mut answer = self.agent.run(built).map_err(|error| no_answer(&error))?;
+        let built = self.agent.configure_request(builder.body(body)?);
+        let mut answer = self.agent.run(built.timeout_global(Some(time)).build())?;
         let status = answer.status().as_u16();
         let headers = answer.headers().iter().filter_map(|(name, value)| {
             Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
         });
         let headers = headers.collect();
-        let body = answer.body_mut().with_config().limit(BODY_MAX).read_to_vec();
-        let body = body.map_err(|error| no_answer(&error))?;
+        let body = answer.body_mut().with_config().limit(BODY_MAX).read_to_vec()?;
         Ok(Response { status, headers, body })
     }
+}
 
-    #[expect(clippy::disallowed_methods, reason = "no condition ends the wait for a remote service")]
+/// Reads the certificates of a PEM file.
+fn roots(path: &Path) -> Result<RootCerts> {
+    let text = std::fs::read_to_string(path).doing("read", path)?;
+    let items = parse_pem(text.as_bytes()).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<_> = items.collect();
+    if certificates.is_empty() {
+        let text = format!("{}: there is no certificate in it", path.display());
+        return Err(Error::refused_with(Code::InvalidInput, text));
+    }
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+impl Transport for Http {
+    fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer> {
+        let sent = match request.body.is_empty() {
+            true => self.run(request, SendBody::none(), time),
+            false => self.run(request, &*request.body, time),
+        };
+        sent.map_err(|error| no_answer(&error))
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no condition ends the wait for a remote service"
+    )]
     fn wait(&self, time: Duration) {
         std::thread::sleep(time);
     }
 }
 
-/// Converts an error of the client. Its text has neither a URL nor a header.
+/// Converts an error of the client. Unless it is sure that nothing was sent, something was.
 fn no_answer(error: &ureq::Error) -> NoAnswer {
     use ureq::Error;
-    let was_sent = !matches!(
-        error,
-        Error::HostNotFound | Error::ConnectionFailed | Error::BadUri(_) | Error::Http(_)
-    );
-    let is_too_large = matches!(error, Error::BodyExceedsLimit(_));
-    NoAnswer { was_sent, is_too_large, problem: error.to_string() }
+    let certificate = certificate_problem(error);
+    let was_sent = match error {
+        Error::Io(error) => {
+            error.kind() != io::ErrorKind::ConnectionRefused && certificate.is_none()
+        }
+        Error::Timeout(Timeout::Resolve | Timeout::Connect)
+        | Error::HostNotFound
+        | Error::ConnectionFailed
+        | Error::ConnectProxyFailed(_)
+        | Error::InvalidProxyUrl
+        | Error::RequireHttpsOnly(_)
+        | Error::TlsRequired
+        | Error::Tls(_)
+        | Error::BadUri(_)
+        | Error::Http(_) => false,
+        _ => certificate.is_none(),
+    };
+    let problem = certificate.unwrap_or_else(|| match error {
+        Error::Timeout(Timeout::Resolve | Timeout::Connect) => "no connection in time".to_owned(),
+        Error::Timeout(_) => "the time for the request is over".to_owned(),
+        Error::BodyExceedsLimit(max) => format!("the body is longer than {max} bytes"),
+        // These have the URL.
+        Error::BadUri(_) | Error::RequireHttpsOnly(_) => "the URL is refused".to_owned(),
+        error => error.to_string(),
+    });
+    NoAnswer { was_sent, is_too_large: matches!(error, Error::BodyExceedsLimit(_)), problem }
+}
+
+/// Returns what is wrong with the certificate of the service. It is checked before a request is
+/// sent.
+fn certificate_problem(error: &ureq::Error) -> Option<String> {
+    use rustls::CertificateError as Problem;
+    let error = match error {
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref::<rustls::Error>()?,
+        ureq::Error::Rustls(error) => error,
+        _ => return None,
+    };
+    let rustls::Error::InvalidCertificate(problem) = error else { return None };
+    Some(match problem {
+        Problem::Expired
+        | Problem::ExpiredContext { .. }
+        | Problem::NotValidYet
+        | Problem::NotValidYetContext { .. } => {
+            "its certificate is not valid at the time of this machine's clock: check the clock"
+                .to_owned()
+        }
+        Problem::UnknownIssuer => {
+            "its certificate is from an unknown authority: name the authority's file (ca)"
+                .to_owned()
+        }
+        problem => format!("its certificate is refused: {problem}"),
+    })
 }
 
 impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
-    }
-
-    /// Returns the body as text.
-    pub(crate) fn text(&self) -> Result<&str, std::str::Utf8Error> {
-        std::str::from_utf8(&self.body)
     }
 }

@@ -1,0 +1,329 @@
+//! The verbs of a store, as requests to a Table service.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::endpoint::{Endpoint, referenced};
+use super::exchange::{Exchange, Write};
+use super::options::RemoteOptions;
+use super::request::Draft;
+use super::response::{self, PAGE_MAX};
+use super::transport::{Http, Transport};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Code, Error, ErrorKind, Result, put_quoted, quoted};
+use crate::model::{ETag, Entity, Guid, check_property_name};
+use crate::retry::Rng;
+use crate::store::continuation::Continuation;
+use crate::store::table_store::{Condition, EntityPage, PageQuery, TableStore};
+use crate::table::{EntityGroup, Operation, quoted_entity};
+
+/// A Table service at another address. Cheap to clone; clones share connections.
+///
+/// Requests are signed with the account's key or have a shared access signature. `Debug` and errors
+/// show neither. All calls block the thread.
+///
+/// # Lost answers
+/// A request without an answer is repeated as [`RemoteOptions::retries`] allows. A repeat waits
+/// until the service has given up the first try, at most 30 s, unless an ETag lets only one of the
+/// two take effect. After the repeat:
+///
+/// | request | result |
+/// | --- | --- |
+/// | read | as without the loss |
+/// | [`upsert`](TableStore::upsert), `upsert_merge`, and [`Condition::Any`] | may have taken effect twice |
+/// | insert, write with an ETag, group, table | if the repeat is refused, because the first try or another client was faster: [`ErrorKind::OutcomeUnknown`] |
+/// | the same, with a [request id](RemoteOptions::request_id) | success if a read finds the id in the entity, else as above |
+///
+/// # Errors
+/// The kinds and codes are those of a [`Db`](crate::Db). In addition:
+/// * `OutcomeUnknown`: a write was sent, and it is unknown whether it took effect. Read the entity.
+/// * `Io`: the service was not reached, or sent an answer that breaks the protocol. A write had no
+///   effect.
+/// * `Busy` and `Timeout`: nothing was done. `Timeout` is for reads only. If the request was
+///   repeated already, these errors are not [transient](Error::is_transient), so that the retries
+///   of an outer [`RetryPolicy`](crate::RetryPolicy) do not multiply.
+///
+/// ```no_run
+/// use rowstone::store::{Remote, TableStore};
+/// use rowstone::Entity;
+///
+/// # fn main() -> rowstone::Result<()> {
+/// let store = Remote::open("env:SHOP_TABLES")?; // a connection string
+/// store.create_table("parts")?;
+/// store.insert("parts", &Entity::new("bolts", "m4x20").with("Price", 0.12))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Remote {
+    exchange: Arc<Exchange>,
+}
+
+impl Remote {
+    /// Prepares access to the service that `text` describes: a connection string,
+    /// `UseDevelopmentStorage=true`, a URL with a shared access signature, `env:NAME` (the text in
+    /// an environment variable) or `file:PATH` (the text in a file). Sends nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another text, and for plain HTTP to another machine; `Io` for a file that
+    /// cannot be read.
+    pub fn open(text: &str) -> Result<Self> {
+        Self::open_with(text, RemoteOptions::new())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and `InvalidInput` for a property name that is not allowed, a
+    /// secondary location whose address is unknown, and a file of certificates without any.
+    pub fn open_with(text: &str, options: RemoteOptions) -> Result<Self> {
+        let endpoint = match referenced(text)? {
+            Some(text) => Endpoint::read(&text)?,
+            None => Endpoint::read(text)?,
+        };
+        if !options.plain_http {
+            endpoint.check_protection()?;
+        }
+        if options.secondary && endpoint.secondary.is_none() {
+            return Err(Error::refused_with(
+                Code::InvalidInput,
+                "the address of the secondary location is unknown: set TableSecondaryEndpoint",
+            ));
+        }
+        options.request_id.as_deref().map_or(Ok(()), check_property_name)?;
+        let transport = Arc::new(Http::new(options.ca.as_deref(), endpoint.is_tls())?);
+        let clock = Arc::new(SystemClock::new());
+        Ok(Self::with_parts(endpoint, transport, clock, Rng::from_entropy(), options))
+    }
+
+    /// Creates access with these parts; tests and simulations replace the system's.
+    pub(crate) fn with_parts(
+        endpoint: Endpoint,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        rng: Rng,
+        options: RemoteOptions,
+    ) -> Self {
+        Self { exchange: Arc::new(Exchange::new(endpoint, transport, clock, rng, options)) }
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.exchange.endpoint
+    }
+
+    /// Sets the request id of a write in its entity. Returns the id if the entity now has it.
+    fn mark(&self, operation: &mut Operation, id: Option<Guid>) -> Result<Option<Guid>> {
+        let entity = match operation {
+            Operation::Delete { .. } => return Ok(None),
+            Operation::Insert(entity)
+            | Operation::Replace(entity, _)
+            | Operation::Merge(entity, _)
+            | Operation::Upsert(entity)
+            | Operation::UpsertMerge(entity) => entity,
+        };
+        entity.check_properties()?;
+        if let Some((property, id)) = self.exchange.options.request_id.as_deref().zip(id) {
+            entity.set(property, id);
+        }
+        Ok(id)
+    }
+
+    fn new_id(&self) -> Option<Guid> {
+        self.exchange.options.request_id.as_ref().map(|_| self.exchange.new_id())
+    }
+
+    /// Returns the write of one operation.
+    fn operation(&self, table: &str, mut operation: Operation) -> Result<Write> {
+        let id = self.mark(&mut operation, self.new_id())?;
+        let etag = etag_of(&operation).cloned();
+        let draft = Draft::operation(table, &operation);
+        Ok(Write { is_once: etag.is_some(), ..write(draft, table, operation.keys(), id, etag) })
+    }
+
+    fn put(&self, table: &str, operation: Operation) -> Result<ETag> {
+        let (partition_key, row_key) = operation.keys();
+        let keys = (partition_key.to_owned(), row_key.to_owned());
+        let write = self.operation(table, operation);
+        let done = write.and_then(|write| self.exchange.write(&write, response::etag, |etag| etag));
+        done.map_err(|error| about(error, table, Some((&keys.0, &keys.1))))
+    }
+
+    fn table(&self, draft: Draft, table: &str) -> Result<()> {
+        let object = quoted("table", table);
+        let table = table.to_owned();
+        let (row, id, etag, is_once) = (None, None, None, false);
+        let write = Write { draft, table, object, row, id, etag, is_once };
+        let done = self.exchange.write(&write, response::done, drop);
+        done.map_err(|error| about(error, &write.table, None))
+    }
+}
+
+fn write(
+    draft: Draft,
+    table: &str,
+    keys: (&str, &str),
+    id: Option<Guid>,
+    etag: Option<ETag>,
+) -> Write {
+    let row = Some((keys.0.to_owned(), keys.1.to_owned()));
+    let (object, table) = (named(table, keys), table.to_owned());
+    Write { draft, table, object, row, id, etag, is_once: false }
+}
+
+fn etag_of(operation: &Operation) -> Option<&ETag> {
+    match operation {
+        Operation::Replace(_, etag) | Operation::Merge(_, etag) => etag.as_ref(),
+        Operation::Delete { etag, .. } => etag.as_ref(),
+        Operation::Insert(_) | Operation::Upsert(_) | Operation::UpsertMerge(_) => None,
+    }
+}
+
+/// Returns the name of an entity of a table.
+fn named(table: &str, keys: (&str, &str)) -> String {
+    let mut text = quoted_entity(keys);
+    put_quoted(&mut text, " of table", table);
+    text
+}
+
+/// Adds the object of a refusal.
+fn about(error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
+    let keys = keys.filter(|_| error.code() != Code::TableNotFound.as_str());
+    error.about(|| match keys {
+        Some(keys) => named(table, keys),
+        None => quoted("table", table),
+    })
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({})", self.endpoint().name())
+    }
+}
+
+impl TableStore for Remote {
+    fn create_table(&self, table: &str) -> Result<()> {
+        self.table(Draft::create_table(table), table)
+    }
+
+    fn delete_table(&self, table: &str) -> Result<()> {
+        self.table(Draft::delete_table(table), table)
+    }
+
+    fn tables(&self) -> Result<Vec<String>> {
+        let (mut names, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let draft = Draft::tables(next.as_deref());
+            let (page, after) = self.exchange.read(&draft, response::tables)?;
+            names.extend(page);
+            if after.is_some() && after == next {
+                let text = format!("{} repeats a page of tables", self.endpoint().name());
+                return Err(Error::new(ErrorKind::Io, text));
+            }
+            next = after;
+            if next.is_none() {
+                return Ok(names);
+            }
+        }
+    }
+
+    fn get(
+        &self,
+        table: &str,
+        partition_key: &str,
+        row_key: &str,
+        select: &[&str],
+    ) -> Result<Option<Entity>> {
+        let draft = Draft::get(table, partition_key, row_key, select);
+        let found = self.exchange.read(&draft, response::entity);
+        found.map_err(|error| about(error, table, Some((partition_key, row_key))))
+    }
+
+    fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
+        self.put(table, Operation::Insert(entity.clone()))
+    }
+
+    fn replace(&self, table: &str, entity: &Entity, condition: &Condition) -> Result<ETag> {
+        let entity = entity.clone();
+        let operation = match condition {
+            Condition::None => Operation::Upsert(entity),
+            Condition::Any => Operation::Replace(entity, None),
+            Condition::Match(etag) => Operation::Replace(entity, Some(etag.clone())),
+        };
+        self.put(table, operation)
+    }
+
+    fn merge(&self, table: &str, entity: &Entity, condition: &Condition) -> Result<ETag> {
+        let entity = entity.clone();
+        let operation = match condition {
+            Condition::None => Operation::UpsertMerge(entity),
+            Condition::Any => Operation::Merge(entity, None),
+            Condition::Match(etag) => Operation::Merge(entity, Some(etag.clone())),
+        };
+        self.put(table, operation)
+    }
+
+    fn delete(
+        &self,
+        table: &str,
+        partition_key: &str,
+        row_key: &str,
+        condition: &Condition,
+    ) -> Result<()> {
+        let etag = match condition {
+            Condition::Match(etag) => Some(etag.clone()),
+            Condition::None | Condition::Any => None,
+        };
+        let keys = (partition_key.to_owned(), row_key.to_owned());
+        let operation = Operation::Delete { partition_key: keys.0, row_key: keys.1, etag };
+        let write = self.operation(table, operation)?;
+        let done = match condition {
+            Condition::None => self.exchange.write(&write, response::done_or_absent, drop),
+            _ => self.exchange.write(&write, response::done, drop),
+        };
+        done.map_err(|error| about(error, table, Some((partition_key, row_key))))
+    }
+
+    fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
+        let mut operations = group.operations().to_vec();
+        let id = self.new_id();
+        let mut marked = None;
+        for (index, operation) in operations.iter_mut().enumerate() {
+            let id = id.filter(|_| marked.is_none());
+            let mark = self.mark(operation, id).map_err(|error| error.at_index(index));
+            let mark = mark.map_err(|error| about(error, table, Some(operation.keys())))?;
+            marked = marked.or(mark.map(|id| (index, id)));
+        }
+        let conditional = operations.iter().position(|operation| etag_of(operation).is_some());
+        let row = marked.map(|(index, _)| index).or(conditional).unwrap_or(0);
+        let Some(shown) = operations.get(row) else {
+            return Err(Error::refused(Code::InvalidInput).about(|| quoted("table", table)));
+        };
+        let etag = etag_of(shown).cloned();
+        let id = marked.map(|(_, id)| id);
+        let draft = Draft::group(self.endpoint(), table, &operations);
+        let is_once = conditional.is_some();
+        let write = Write { is_once, ..write(draft, table, shown.keys(), id, etag) };
+        let read = |answer: &_| response::group(answer, operations.len());
+        // The ETags of the other entities are not known: another client may have changed them.
+        let found = |etag| {
+            let mut etags = vec![None; operations.len()];
+            etags[row] = Some(etag);
+            etags
+        };
+        self.exchange.write(&write, read, found).map_err(|error| {
+            let keys = error.index().and_then(|index| operations.get(index)).map(Operation::keys);
+            about(error, table, keys)
+        })
+    }
+
+    fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
+        let store = self.endpoint().name();
+        let next = page.continuation.map(|next| next.of(store)).transpose()?;
+        let top = if page.top == 0 { PAGE_MAX } else { page.top };
+        let draft = |top| Draft::query(table, (page.filter, page.select, top), next);
+        let found = self.exchange.page(draft, top);
+        let (entities, next) = found.map_err(|error| about(error, table, None))?;
+        let next = next.map(|(partition, row)| Continuation::new(store, partition, row));
+        Ok(EntityPage { entities, next })
+    }
+}

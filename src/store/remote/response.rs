@@ -1,0 +1,172 @@
+//! Reads the answers to requests: results, or the reason why there is none.
+//!
+//! Texts of the service are not yet safe to show, since a service may repeat credentials in them.
+
+use super::transport::Response;
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::json::odata::{self, Members};
+use crate::json::{self, Scalar};
+use crate::model::{DateTime, ETag, Entity};
+use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
+use crate::rest::protocol::fault::Fault;
+use crate::rest::protocol::headers::Headers as _;
+
+/// The maximum number of elements in a page.
+pub(super) const PAGE_MAX: usize = 1_000;
+/// The maximum number of bytes that are read of the body of an answer without an error code.
+const SHOWN_MAX: usize = 200;
+
+/// The reason why an answer is not a result.
+pub(super) enum Refusal {
+    /// The answer breaks the protocol.
+    Malformed(&'static str),
+    /// The answer names another address.
+    Redirect,
+    /// The service refused the request, or failed.
+    Fault(Fault),
+}
+
+/// A page of entities, and the position of the next page.
+pub(super) type Page = (Vec<Entity>, Option<(String, String)>);
+
+fn refusal(response: &Response) -> Refusal {
+    match response.status {
+        200..=299 => Refusal::Malformed("an unexpected status"),
+        300..=399 => Refusal::Redirect,
+        status => {
+            let text = std::str::from_utf8(&response.body).unwrap_or_default();
+            let fault = read_json(text, status).or_else(|| read_xml(text, status));
+            let start = text.get(..text.floor_char_boundary(SHOWN_MAX)).unwrap_or_default();
+            let mut fault = fault.unwrap_or_else(|| Fault::unreadable(status, start));
+            if let Some(code) = response.header("x-ms-error-code") {
+                fault.code = code.to_owned().into();
+            }
+            Refusal::Fault(fault)
+        }
+    }
+}
+
+/// Reads the answer to a write without a result.
+pub(super) fn done(response: &Response) -> Result<(), Refusal> {
+    matches!(response.status, 201 | 204).then_some(()).ok_or_else(|| refusal(response))
+}
+
+/// Reads the answer to a delete of an entity that may be missing.
+pub(super) fn done_or_absent(response: &Response) -> Result<(), Refusal> {
+    done(response).or_else(|refusal| if is_absent(&refusal) { Ok(()) } else { Err(refusal) })
+}
+
+fn is_absent(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Fault(fault) if fault.code == Code::ResourceNotFound.as_str())
+}
+
+/// Reads the ETag in the answer to a write.
+pub(super) fn etag(response: &Response) -> Result<ETag, Refusal> {
+    done(response)?;
+    let etag = response.header("ETag").and_then(|text| text.parse().ok());
+    etag.ok_or(Refusal::Malformed("an answer without an ETag"))
+}
+
+/// Reads an entity; `None` if it does not exist.
+pub(super) fn entity(response: &Response) -> Result<Option<Entity>, Refusal> {
+    match success(response) {
+        Ok(text) => {
+            let entity = read_entity(text, response.header("ETag"));
+            entity.map(Some).ok_or(Refusal::Malformed("a malformed entity"))
+        }
+        Err(refusal) if is_absent(&refusal) => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Reads a page of entities.
+pub(super) fn page(response: &Response) -> Result<Page, Refusal> {
+    let text = success(response)?;
+    let entities = elements(text, |item| read_entity(item, None));
+    let header = |name| response.header(name).map(str::to_owned);
+    let next = header("x-ms-continuation-NextPartitionKey")
+        .map(|partition| (partition, header("x-ms-continuation-NextRowKey").unwrap_or_default()));
+    Ok((entities.ok_or(Refusal::Malformed("a malformed page"))?, next))
+}
+
+/// Reads a page of the names of tables, and the position of the next page.
+pub(super) fn tables(response: &Response) -> Result<(Vec<String>, Option<String>), Refusal> {
+    let names = elements(success(response)?, |item| {
+        let members = json::read_object(item, 16).ok()?;
+        let (_, value) = members.into_iter().find(|(name, _)| name == "TableName")?;
+        match Scalar::read(value).ok()? {
+            Scalar::String(name) => Some(name.into_owned()),
+            _ => None,
+        }
+    });
+    let next = response.header("x-ms-continuation-NextTableName").map(str::to_owned);
+    Ok((names.ok_or(Refusal::Malformed("a malformed list of tables"))?, next))
+}
+
+/// Reads the ETags in the answer to a group of `len` operations.
+pub(super) fn group(response: &Response, len: usize) -> Result<Vec<Option<ETag>>, Refusal> {
+    if response.status != 202 {
+        return Err(refusal(response));
+    }
+    let malformed = || Refusal::Malformed("a malformed answer to a group");
+    let content_type = response.header("Content-Type").unwrap_or_default();
+    let answers: Vec<Answer<'_>> =
+        read_response(&response.body, content_type).ok_or_else(malformed)?;
+    if let Some(fault) = answers.iter().find_map(Answer::fault) {
+        return Err(Refusal::Fault(fault));
+    }
+    if answers.len() != len || answers.iter().any(|answer| !(200..300).contains(&answer.status)) {
+        return Err(malformed());
+    }
+    let etag = |answer: &Answer<'_>| answer.headers.value("ETag").map(str::parse).transpose();
+    answers.iter().map(etag).collect::<Result<_>>().map_err(|_| malformed())
+}
+
+fn success(response: &Response) -> Result<&str, Refusal> {
+    if response.status != 200 {
+        return Err(refusal(response));
+    }
+    std::str::from_utf8(&response.body).map_err(|_| Refusal::Malformed("a body that is not UTF-8"))
+}
+
+/// Reads an entity with its ETag and Timestamp.
+fn read_entity(text: &str, etag: Option<&str>) -> Option<Entity> {
+    let members = Members::read(text).ok()?;
+    let found = |name| match members.find(name) {
+        Some(Scalar::String(text)) => Some(text.as_ref()),
+        _ => None,
+    };
+    let etag = found("odata.etag").or(etag).map(str::parse).transpose().ok()?;
+    let timestamp = found("Timestamp").map(DateTime::parse).transpose().ok()?;
+    Some(odata::read_entity(text).ok()?.received(etag, timestamp))
+}
+
+/// Reads the elements of a page.
+fn elements<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let members = json::read_object(text, 64).ok()?;
+    let (_, value) = members.into_iter().find(|(name, _)| name == "value")?;
+    let list = json::read_array(value.get(), PAGE_MAX).ok()?;
+    list.into_iter().map(|item| read(item.get())).collect()
+}
+
+/// Converts a fault of the service to the error that the same request to a database returns.
+pub(super) fn error_of(fault: &Fault, message: String) -> Error {
+    let error = match Code::ALL.iter().find(|known| known.as_str() == fault.code) {
+        Some(code) => Error::refused_with(*code, message),
+        None => {
+            let kind = match fault.status {
+                404 => ErrorKind::NotFound,
+                409 => ErrorKind::AlreadyExists,
+                412 => ErrorKind::PreconditionFailed,
+                501 => ErrorKind::NotImplemented,
+                400..=499 => ErrorKind::InvalidInput,
+                _ => ErrorKind::Io,
+            };
+            Error::new(kind, message)
+        }
+    };
+    match fault.index {
+        Some(index) => error.at_index(index),
+        None => error,
+    }
+}
