@@ -9,8 +9,10 @@
 //!
 //! Not here: executing operations, and checking that they form one transaction (`table`).
 
+#[cfg(feature = "rest")]
 mod write;
 
+#[cfg(feature = "rest")]
 pub(crate) use write::{Boundaries, Changeset, Reply, put_failure, put_found, put_not_found};
 
 use std::sync::Arc;

@@ -10,10 +10,13 @@ mod ascii;
 pub(crate) mod batch;
 pub(crate) mod fault;
 pub(crate) mod headers;
+#[cfg(feature = "rest")]
 pub(super) mod paging;
 pub(super) mod payload;
 pub(super) mod rows;
+#[cfg(feature = "rest")]
 pub(crate) mod sas;
+#[cfg(feature = "rest")]
 pub(super) mod settings;
 pub(crate) mod sign;
 pub(crate) mod time;
