@@ -57,8 +57,8 @@ pub enum ErrorKind {
     NotImplemented,
     /// The requested changes are no longer retained.
     ChangesLost,
-    /// A service was sent a write and did not answer: it may have been carried out, or may still be.
-    /// Read the entity to find out.
+    /// A service was sent a write and did not answer: the write may have been carried out, or may
+    /// still be. Read the entity to find out.
     OutcomeUnknown,
 }
 

@@ -9,8 +9,8 @@ use crate::table::EntityGroup;
 ///
 /// All verbs block. They take the name of the table, so that no handle costs a round trip. The
 /// kinds and codes of their errors, and the index of the operation that fails in a group, are those
-/// of the methods of [`Table`](crate::Table) with the same name. Durability, snapshots and the change feed are
-/// methods of [`Db`] only.
+/// of the methods of [`Table`](crate::Table) with the same name. Durability, snapshots and the
+/// change feed are methods of [`Db`](crate::Db) only.
 ///
 /// ```
 /// use rowstone::store::{Condition, TableStore};
@@ -78,7 +78,7 @@ pub trait TableStore: Send + Sync {
     ) -> Result<()>;
 
     /// Commits a group atomically. Returns the ETags in the order of the operations; `None` for a
-    /// delete.
+    /// delete. After a lost answer, a `Remote` may know only one of the ETags.
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>>;
 
     /// Reads a page of at most 1,000 entities that match a filter.

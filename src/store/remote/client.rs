@@ -25,14 +25,14 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// # Lost answers
 /// A request without an answer is repeated as [`RemoteOptions::retries`] allows. A repeat waits
 /// until the service has given up the first try, at most 30 s, unless an ETag lets only one of the
-/// two take effect. After the repeat:
+/// two take effect. [`RemoteOptions::request_id`] stores an id in each written entity. Results:
 ///
 /// | request | result |
 /// | --- | --- |
 /// | read | as without the loss |
 /// | [`upsert`](TableStore::upsert), `upsert_merge`, and [`Condition::Any`] | may have taken effect twice |
-/// | insert, write with an ETag, group, table | if the repeat is refused, because the first try or another client was faster: [`ErrorKind::OutcomeUnknown`] |
-/// | the same, with a [request id](RemoteOptions::request_id) | success if a read finds the id in the entity, else as above |
+/// | insert, write with an ETag, group, table | [`ErrorKind::OutcomeUnknown`] if the repeat is refused |
+/// | the same, with a request id | success if a read finds the id in the entity, else as above |
 ///
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:
@@ -185,13 +185,14 @@ fn named(table: &str, keys: (&str, &str)) -> String {
     text
 }
 
-/// Adds the object of a refusal.
+/// Adds the table or entity of a request.
 fn about(error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
     let keys = keys.filter(|_| error.code() != Code::TableNotFound.as_str());
-    error.about(|| match keys {
-        Some(keys) => named(table, keys),
-        None => quoted("table", table),
-    })
+    let object = || keys.map_or_else(|| quoted("table", table), |keys| named(table, keys));
+    match error.kind() {
+        ErrorKind::Io => error.during(format!("request for {}", object())),
+        _ => error.about(object),
+    }
 }
 
 impl fmt::Debug for Remote {

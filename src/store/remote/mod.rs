@@ -12,5 +12,8 @@ mod request;
 mod response;
 pub(crate) mod transport;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::client::Remote;
 pub use self::options::RemoteOptions;
