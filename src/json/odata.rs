@@ -44,6 +44,8 @@ pub(crate) struct Metadata {
     pub(crate) types: bool,
     /// Whether to write `Timestamp@odata.type`.
     pub(crate) timestamp_type: bool,
+    /// Whether to write the type of each Double. Azurite takes 1.0 without it for an Int32.
+    pub(crate) double_types: bool,
 }
 
 /// The members of an entity's JSON object, parsed but not yet interpreted.
@@ -52,6 +54,9 @@ pub(crate) struct Members<'a> {
     values: SmallVec<[(Cow<'a, str>, Scalar<'a>); VALUES_ROOM]>,
     /// Property names and their annotated types.
     types: SmallVec<[(Cow<'a, str>, Scalar<'a>); TYPES_ROOM]>,
+    /// The member `odata.etag`, which clients read.
+    #[cfg(feature = "remote")]
+    etag: Option<Scalar<'a>>,
 }
 
 /// A value converted to the property's type. A binary is owned, because it is decoded from text.
@@ -61,10 +66,13 @@ enum Typed<'v> {
 }
 
 impl Metadata {
-    pub(crate) const MINIMAL: Metadata =
-        Metadata { etag: true, types: true, timestamp_type: false };
-    pub(crate) const TYPES: Metadata = Metadata { etag: false, types: true, timestamp_type: false };
-    pub(crate) const NONE: Metadata = Metadata { etag: false, types: false, timestamp_type: false };
+    pub(crate) const NONE: Metadata =
+        Metadata { etag: false, types: false, timestamp_type: false, double_types: false };
+    pub(crate) const TYPES: Metadata = Metadata { types: true, ..Self::NONE };
+    pub(crate) const MINIMAL: Metadata = Metadata { etag: true, ..Self::TYPES };
+    /// The metadata in requests to other services.
+    #[cfg(feature = "remote")]
+    pub(crate) const REQUEST: Metadata = Metadata { double_types: true, ..Self::TYPES };
 }
 
 /// Reads an entity that contains its keys.
@@ -131,6 +139,8 @@ impl<'a> Members<'a> {
                 };
                 self.types.push((property, value));
             }
+            #[cfg(feature = "remote")]
+            None if name == "odata.etag" => self.etag = Some(value),
             None if name.starts_with("odata.") => {}
             None => self.values.push((name, value)),
         }
@@ -224,6 +234,15 @@ impl<'a> Members<'a> {
             };
         }
         self.check_repeats()
+    }
+
+    /// Returns the text of `odata.etag`.
+    #[cfg(feature = "remote")]
+    pub(crate) fn etag(&self) -> Option<&str> {
+        match &self.etag {
+            Some(Scalar::String(text)) => Some(text),
+            _ => None,
+        }
     }
 
     fn check_repeats(&self) -> Result<()> {
@@ -387,7 +406,8 @@ impl Metadata {
     }
 
     fn put_property(self, object: &mut Object<'_>, name: &str, value: ValueRef<'_>) {
-        if self.types && needs_type(value) {
+        let is_typed_double = self.double_types && value.edm_type() == EdmType::Double;
+        if is_typed_double || self.types && needs_type(value) {
             put_type(object.next_member(), name, value.edm_type());
         }
         put_value(object.name(name), value);

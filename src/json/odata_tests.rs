@@ -95,6 +95,15 @@ fn annotated_values() {
     );
 }
 
+#[cfg(feature = "remote")]
+#[test]
+fn requests_have_the_type_of_each_double() {
+    let entity = read_entity(&keyed(r#""D":1.5,"I":2,"W":2.0"#)).unwrap();
+    let expected =
+        r#""D@odata.type":"Edm.Double","D":1.5,"I":2,"W@odata.type":"Edm.Double","W":2.0"#;
+    assert_eq!(entity_text(&entity, Metadata::REQUEST), keyed(expected));
+}
+
 #[test]
 fn values_that_do_not_fit_their_type_are_refused() {
     for (edm, value) in [

@@ -243,20 +243,20 @@ impl Entity {
         }
     }
 
-    /// Returns the error of a property that was last set to something that is not a value.
-    #[cfg(feature = "remote")]
-    pub(crate) fn check_properties(&self) -> Result<()> {
-        match &self.repr {
-            Repr::Built(Built { refused: Some(refused), .. }) => refused.check(None),
-            _ => Ok(()),
-        }
-    }
-
     /// Sets the ETag and the Timestamp that another store sent.
     #[cfg(feature = "remote")]
     pub(crate) fn received(mut self, etag: Option<ETag>, timestamp: Option<DateTime>) -> Self {
         self.version = Version::Received(Box::new((etag, timestamp)));
         self
+    }
+
+    /// Checks the names of the properties, and that no value was refused.
+    #[cfg(feature = "remote")]
+    pub(crate) fn check_names(&self) -> Result<()> {
+        if let Repr::Built(Built { refused: Some(refused), .. }) = &self.repr {
+            refused.check(None)?;
+        }
+        self.properties().try_for_each(|(name, _)| limits::check_property_name(name))
     }
 
     /// Returns the size that counts against the limits of an entity and of a group, in bytes.

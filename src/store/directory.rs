@@ -31,6 +31,7 @@ impl TableStore for Db {
         let table = self.table(table)?;
         match select {
             [] => table.get(partition_key, row_key),
+            select if select.contains(&"*") => table.get(partition_key, row_key),
             select => table.get_select(partition_key, row_key, select),
         }
     }
@@ -76,7 +77,8 @@ impl TableStore for Db {
     }
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
-        self.table(table)?.commit(group)
+        // As in the answer of a service, the first operation fails.
+        self.table(table).map_err(|error| error.at_index(0))?.commit(group)
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

@@ -47,7 +47,7 @@ pub trait TableStore: Send + Sync {
     /// Returns the names of all tables, in order.
     fn tables(&self) -> Result<Vec<String>>;
 
-    /// Reads an entity with the properties in `select`, or with all if it is empty.
+    /// Reads an entity with the properties in `select`, or with all if it is empty or has `*`.
     ///
     /// # Errors
     /// `NotFound` if the table does not exist. A missing entity is `None`.
@@ -114,7 +114,8 @@ pub enum Condition {
 pub struct PageQuery<'a> {
     /// The filter; all entities match the empty text.
     pub filter: &'a str,
-    /// The properties that are returned; all if this is empty.
+    /// The properties that are returned; all if this is empty or has `*`. Keys, ETag and Timestamp
+    /// are always returned.
     pub select: &'a [&'a str],
     /// The maximum number of entities, at most 1,000; 0 means 1,000.
     pub top: usize,

@@ -210,7 +210,7 @@ pub(super) fn metadata(level: Level) -> Metadata {
     match level {
         Level::None => Metadata::NONE,
         Level::Minimal => Metadata::MINIMAL,
-        Level::Full => Metadata { etag: true, types: true, timestamp_type: true },
+        Level::Full => Metadata { timestamp_type: true, ..Metadata::MINIMAL },
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::check;
 use super::endpoint::{Endpoint, referenced};
 use super::exchange::{Exchange, Write};
 use super::options::RemoteOptions;
@@ -11,7 +12,7 @@ use super::response::{self, PAGE_MAX};
 use super::transport::{Http, Transport};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, put_quoted, quoted};
-use crate::model::{ETag, Entity, Guid, check_property_name};
+use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
 use crate::store::table_store::{Condition, EntityPage, PageQuery, TableStore};
@@ -112,20 +113,19 @@ impl Remote {
     }
 
     /// Sets the request id of a write in its entity. Returns the id if the entity now has it.
-    fn mark(&self, operation: &mut Operation, id: Option<Guid>) -> Result<Option<Guid>> {
+    fn mark(&self, operation: &mut Operation, id: Option<Guid>) -> Option<Guid> {
         let entity = match operation {
-            Operation::Delete { .. } => return Ok(None),
+            Operation::Delete { .. } => return None,
             Operation::Insert(entity)
             | Operation::Replace(entity, _)
             | Operation::Merge(entity, _)
             | Operation::Upsert(entity)
             | Operation::UpsertMerge(entity) => entity,
         };
-        entity.check_properties()?;
         if let Some((property, id)) = self.exchange.options.request_id.as_deref().zip(id) {
             entity.set(property, id);
         }
-        Ok(id)
+        id
     }
 
     fn new_id(&self) -> Option<Guid> {
@@ -134,7 +134,9 @@ impl Remote {
 
     /// Returns the write of one operation.
     fn operation(&self, table: &str, mut operation: Operation) -> Result<Write> {
-        let id = self.mark(&mut operation, self.new_id())?;
+        check::table(table)?;
+        check::operation(&operation)?;
+        let id = self.mark(&mut operation, self.new_id());
         let etag = etag_of(&operation).cloned();
         let draft = Draft::operation(table, &operation);
         Ok(Write { is_once: etag.is_some(), ..write(draft, table, operation.keys(), id, etag) })
@@ -203,10 +205,12 @@ impl fmt::Debug for Remote {
 
 impl TableStore for Remote {
     fn create_table(&self, table: &str) -> Result<()> {
+        check_table_name(table)?;
         self.table(Draft::create_table(table), table)
     }
 
     fn delete_table(&self, table: &str) -> Result<()> {
+        check::deleted_table(table)?;
         self.table(Draft::delete_table(table), table)
     }
 
@@ -234,6 +238,11 @@ impl TableStore for Remote {
         row_key: &str,
         select: &[&str],
     ) -> Result<Option<Entity>> {
+        check::table(table)?;
+        // No entity has such keys.
+        if check::keys(partition_key, row_key).is_err() {
+            return Ok(None);
+        }
         let draft = Draft::get(table, partition_key, row_key, select);
         let found = self.exchange.read(&draft, response::entity);
         found.map_err(|error| about(error, table, Some((partition_key, row_key))))
@@ -276,24 +285,23 @@ impl TableStore for Remote {
         };
         let keys = (partition_key.to_owned(), row_key.to_owned());
         let operation = Operation::Delete { partition_key: keys.0, row_key: keys.1, etag };
-        let write = self.operation(table, operation)?;
-        let done = match condition {
+        let done = self.operation(table, operation).and_then(|write| match condition {
             Condition::None => self.exchange.write(&write, response::done_or_absent, drop),
             _ => self.exchange.write(&write, response::done, drop),
-        };
+        });
         done.map_err(|error| about(error, table, Some((partition_key, row_key))))
     }
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
+        check::table(table).map_err(|error| error.at_index(0))?;
+        check::group(group).map_err(|error| {
+            let failed = error.index().and_then(|index| group.operations().get(index));
+            about(error, table, failed.map(Operation::keys))
+        })?;
         let mut operations = group.operations().to_vec();
         let id = self.new_id();
-        let mut marked = None;
-        for (index, operation) in operations.iter_mut().enumerate() {
-            let id = id.filter(|_| marked.is_none());
-            let mark = self.mark(operation, id).map_err(|error| error.at_index(index));
-            let mark = mark.map_err(|error| about(error, table, Some(operation.keys())))?;
-            marked = marked.or(mark.map(|id| (index, id)));
-        }
+        let mut numbered = operations.iter_mut().enumerate();
+        let marked = numbered.find_map(|(index, op)| Some((index, self.mark(op, id)?)));
         let conditional = operations.iter().position(|operation| etag_of(operation).is_some());
         let row = marked.map(|(index, _)| index).or(conditional).unwrap_or(0);
         let Some(shown) = operations.get(row) else {
@@ -318,6 +326,7 @@ impl TableStore for Remote {
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
+        check::table(table)?;
         let store = self.endpoint().name();
         let next = page.continuation.map(|next| next.of(store)).transpose()?;
         let top = if page.top == 0 { PAGE_MAX } else { page.top };

@@ -1,10 +1,11 @@
 //! Builds and signs the requests of each verb.
 
+use super::check;
 use super::endpoint::{Credential, Endpoint, Location};
 use super::transport::Request;
 use crate::json;
 use crate::json::odata::{self, Metadata};
-use crate::model::{DateTime, ETag, SYSTEM_PROPERTIES};
+use crate::model::{DateTime, ETag};
 use crate::rest::protocol::address::{entity_path, put_encoded, put_query, table_path};
 use crate::rest::protocol::sign::{Scheme, SignedParts};
 use crate::rest::protocol::time;
@@ -92,7 +93,7 @@ impl Draft {
         let (partition_key, row_key) = operation.keys();
         let table = encoded(table);
         let path = || entity_path(&table, partition_key, row_key);
-        let body = |entity| odata::entity_text(entity, Metadata::TYPES);
+        let body = |entity| odata::entity_text(entity, Metadata::REQUEST);
         let any = |etag: &Option<ETag>| etag.as_ref().map_or("*".to_owned(), ETag::to_string);
         match operation {
             Operation::Insert(entity) => {
@@ -187,12 +188,8 @@ impl Draft {
     }
 }
 
-/// Returns the parameter for the properties that are read. Without its keys no entity can be
-/// returned, and the service derives the ETag from the Timestamp.
 fn selected(select: &[&str]) -> Option<(&'static str, String)> {
-    let others = select.iter().copied().filter(|name| !SYSTEM_PROPERTIES.contains(name));
-    let names: Vec<&str> = SYSTEM_PROPERTIES.into_iter().chain(others).collect();
-    (!select.is_empty()).then(|| ("$select", names.join(",")))
+    check::selected(select).map(|names| ("$select", names))
 }
 
 fn encoded(text: &str) -> String {

@@ -4,9 +4,9 @@
 
 use super::transport::Response;
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::json::odata::{self, Members};
+use crate::json::odata::Members;
 use crate::json::{self, Scalar};
-use crate::model::{DateTime, ETag, Entity};
+use crate::model::{DateTime, ETag, Entity, EntityEncoder, KeyPart};
 use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
 use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::headers::Headers as _;
@@ -132,13 +132,15 @@ fn success(response: &Response) -> Result<&str, Refusal> {
 /// Reads an entity with its ETag and Timestamp.
 fn read_entity(text: &str, etag: Option<&str>) -> Option<Entity> {
     let members = Members::read(text).ok()?;
-    let found = |name| match members.find(name) {
-        Some(Scalar::String(text)) => Some(text.as_ref()),
+    let etag = members.etag().or(etag).map(str::parse).transpose().ok()?;
+    let timestamp = match members.find("Timestamp") {
+        Some(Scalar::String(text)) => Some(DateTime::parse(text).ok()?),
         _ => None,
     };
-    let etag = found("odata.etag").or(etag).map(str::parse).transpose().ok()?;
-    let timestamp = found("Timestamp").map(DateTime::parse).transpose().ok()?;
-    Some(odata::read_entity(text).ok()?.received(etag, timestamp))
+    let partition_key = members.key(KeyPart::PartitionKey).ok()?;
+    let row_key = members.key(KeyPart::RowKey).ok()?;
+    let entity = members.entity(partition_key, row_key, &mut EntityEncoder::default()).ok()?;
+    Some(entity.received(etag, timestamp))
 }
 
 /// Reads the elements of a page.
