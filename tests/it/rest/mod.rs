@@ -35,7 +35,7 @@ use std::thread::{self, JoinHandle};
 use client::{Answer, Client, Key};
 
 /// A running server, killed when dropped.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     at: SocketAddr,
     metrics: Option<SocketAddr>,
@@ -53,10 +53,10 @@ struct Output {
 }
 
 /// A directory for one test; the database is `db` in it.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
@@ -78,7 +78,7 @@ impl Place {
     /// Starts a server of `db` with more options and the public development account. Time limits
     /// that are not among the options are set to one day, so that a client on a busy machine does
     /// not exceed them.
-    fn serve(&self, options: &str) -> Server {
+    pub(crate) fn serve(&self, options: &str) -> Server {
         let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0" };
         let mut command = self.command(&format!("serve db {listen} {options}"));
         for limit in ["--header-time", "--body-time", "--send-time", "--idle-time"] {
@@ -128,6 +128,12 @@ impl Server {
         Server { child, at, metrics, output, reader: Some(reader), key }
     }
 
+    /// Returns the connection string of the server's account.
+    pub(crate) fn connection(&self) -> String {
+        let Server { at, key: Key { account, key }, .. } = self;
+        format!("AccountName={account};AccountKey={key};TableEndpoint=http://{at}/{account}")
+    }
+
     fn client(&self) -> Client {
         Client::connect(self.at, self.key.clone())
     }
@@ -164,7 +170,7 @@ impl Server {
 
     /// Sends SIGTERM and returns the output.
     #[track_caller]
-    fn stop(self) -> Vec<String> {
+    pub(crate) fn stop(self) -> Vec<String> {
         self.signal("-TERM");
         let (status, lines) = self.wait();
         assert_eq!(status.code(), Some(0), "{lines:?}");
