@@ -25,7 +25,9 @@ test("an entity of Remote", { skip }, async () => {
   const table = tableClient("Referee");
   const found = await table.getEntity("rust", ROW, { disableTypeConversion: true });
   for (const [name, expected] of Object.entries(TYPED)) {
-    assert.deepEqual(found[name], expected, name);
+    // The SDK cannot tell 2.0 from 2 in JSON.
+    const type = name === "Whole" ? "Int32" : expected.type;
+    assert.deepEqual(found[name], { ...expected, type }, name);
   }
   const { String: text, Boolean: flag, Int64: long, Binary: bytes } = await table.getEntity("rust", ROW);
   assert.deepEqual([text, flag, long], [TYPED.String.value, true, 2n ** 53n + 1n]);

@@ -41,6 +41,13 @@ impl Contract<'_> {
         self.many_tables();
     }
 
+    /// Lists the tables, without that of the example `todo`, which uses the same service.
+    fn listed(&self) -> rowstone::Result<Vec<String>> {
+        let mut listed = self.store.tables()?;
+        listed.retain(|name| name != "tasks");
+        Ok(listed)
+    }
+
     fn names_of_tables(&mut self) {
         let store = self.store;
         let (longest, too_long) = ("t".repeat(63), "t".repeat(64));
@@ -84,14 +91,14 @@ impl Contract<'_> {
             let found = store.query(name, &PageQuery::default());
             self.case(format!("query a table named {name:?}"), missing, outcome(&found));
         }
-        let left = store.tables().map_or_else(|error| error.to_string(), |left| left.concat());
+        let left = self.listed().map_or_else(|error| error.to_string(), |left| left.concat());
         self.case("no table is left", "", left);
     }
 
     fn order_of_tables(&mut self) {
         let names = ["beta", "Alpha", "a10", "a91", "Zeta", "aaa", "AAAB"];
         names.iter().for_each(|name| self.store.create_table(name).unwrap());
-        let listed = self.store.tables().unwrap();
+        let listed = self.listed().unwrap();
         let mut expected = names;
         expected.sort_by_key(|name| name.to_lowercase());
         self.case("the order of tables", format!("{expected:?}"), format!("{listed:?}"));
@@ -102,10 +109,10 @@ impl Contract<'_> {
         let name = |number: usize| format!("many{number:04}");
         (0..MANY).for_each(|number| self.store.create_table(&name(number)).unwrap());
         let expected: Vec<_> = (0..MANY).map(name).collect();
-        let is_same = self.store.tables().map(|listed| listed == expected);
+        let is_same = self.listed().map(|listed| listed == expected);
         self.case("more than a page of tables", "Ok(true)", format!("{is_same:?}"));
         (0..MANY).for_each(|number| self.store.delete_table(&name(number)).unwrap());
-        let left = self.store.tables().map(|left| left.len());
+        let left = self.listed().map(|left| left.len());
         self.case("no table", "Ok(0)", format!("{left:?}"));
     }
 }
