@@ -41,10 +41,10 @@ impl Contract<'_> {
         self.many_tables();
     }
 
-    /// Lists the tables, without that of the example `todo`, which uses the same service.
+    /// Lists the tables, without those of the example `todo` and of `referee` at the same service.
     fn listed(&self) -> rowstone::Result<Vec<String>> {
         let mut listed = self.store.tables()?;
-        listed.retain(|name| name != "tasks");
+        listed.retain(|name| !["tasks", "Referee"].contains(&&**name));
         Ok(listed)
     }
 
