@@ -138,6 +138,10 @@ mod stage;
 mod sync;
 mod table;
 mod testing;
+// This simulation needs `rest`, which only this file and `cli` may name as a feature.
+#[cfg(all(feature = "sim", feature = "rest", feature = "remote"))]
+#[path = "testing/transport/mod.rs"]
+mod transport;
 mod write_accounting;
 
 #[cfg(feature = "cli")]

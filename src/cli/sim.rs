@@ -1,12 +1,15 @@
 //! `rowstone sim`: replays a seed, explores seeds, searches for seeds that detect mutants
 //! (deliberate bugs), simulates a device, and prints the corruption ledger (the results of damaging
-//! each byte of small databases).
+//! each byte of small databases). The file `transport` does the same for the simulated transport.
 //!
 //! Invariants
 //! * the output of replaying a seed depends on the seed alone: no times, no rates;
 //! * a failure is printed with everything needed to reproduce it.
 //!
 //! `testing::sim` defines programs: the random sequences of operations that a seed determines.
+
+#[cfg(all(feature = "rest", feature = "remote"))]
+mod transport;
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -55,7 +58,9 @@ rowstone sim --mutants early-publish\n  \
 rowstone sim --mutants all\n  \
 rowstone sim --ledger\n  \
 rowstone sim --device 30 --seed 7\n  \
-rowstone sim --device 0.5 --format json")]
+rowstone sim --device 0.5 --format json\n  \
+rowstone sim --transport --seeds 100000\n  \
+rowstone sim --transport --seed 7 --trace")]
 pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
@@ -89,6 +94,10 @@ pub(super) struct Sim {
     #[arg(long, value_name = "DAYS", group = "report", value_parser = days)]
     #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "ledger"])]
     device: Option<Duration>,
+    /// Simulate clients of a Table service over a network that loses requests and answers
+    #[cfg(all(feature = "rest", feature = "remote"))]
+    #[arg(long, conflicts_with_all = ["minutes", "script", "ledger", "device", "failures"])]
+    transport: bool,
     #[command(flatten)]
     format: FormatArgs,
     /// Activate a mutant, a deliberate bug that must be detected; `list` prints all names, `all`
@@ -114,6 +123,10 @@ impl Sim {
         if self.format.is_json()? && !self.ledger && self.device.is_none() {
             let text = "only the results of --ledger and --device are printed as JSON";
             return Err(Failure::Usage(text.into()));
+        }
+        #[cfg(all(feature = "rest", feature = "remote"))]
+        if self.transport {
+            return self.simulate_transport();
         }
         match self.mutants.as_deref() {
             Some("list") => return list_mutants(|mutant| mutant.what.to_owned()),

@@ -105,7 +105,7 @@ impl Service {
     }
 
     /// Answers a request. Blocks until its commit, if any, is durable.
-    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+    #[cfg(any(test, fuzzing, feature = "fuzzing", all(feature = "sim", feature = "remote")))]
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         let mut begun = self.begin(request);
         let committed = begun.ticket.take().map_or(Ok(()), |ticket| ticket.wait().map(drop));

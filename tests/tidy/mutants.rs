@@ -1,8 +1,8 @@
 //! Checks the mutants, deliberate bugs behind switches: each switch `mutant!("name")` in the code
-//! is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`, each listed mutant is in the code,
-//! and there are at most [`MUTANTS_MAX`] switches.
+//! is listed in `src/testing/sim/mutants.rs`, in `src/testing/transport/mutants.rs` or in
+//! `.ci/loom`, each listed mutant is in the code, and there are at most [`MUTANTS_MAX`] switches.
 //!
-//! An entry of the list is written `entry("name", …`. Names are short words with hyphens.
+//! An entry of a list is written `entry("name", …`. Names are short words with hyphens.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,23 @@ use super::source::{Source, is_word};
 
 /// The maximum number of switches. Only protocols have switches; pure code is tested by mutations
 /// made by hand (docs/TESTING.md).
-const MUTANTS_MAX: usize = 40;
+const MUTANTS_MAX: usize = 60;
 const NAME_BYTES_MAX: usize = 20;
 const LIST: &str = "mutants.rs";
+/// The folders with a list.
+const FOLDERS: [&str; 2] = ["sim", "transport"];
 const RULE: &str = "mutant";
 
 pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
     let (mut offences, mut used) = (Vec::new(), BTreeSet::new());
-    let list = sources.iter().find(|source| source.path.ends_with(&format!("/sim/{LIST}")));
-    let listed = list.map(listed).unwrap_or_default();
-    let all: BTreeSet<&str> = listed.iter().map(|(_, name)| &**name).collect();
+    let is_list = |source: &&Source| {
+        FOLDERS.iter().any(|folder| source.path == format!("src/testing/{folder}/{LIST}"))
+    };
+    let lists = sources.iter().filter(is_list);
+    let listed: Vec<(&str, usize, String)> = lists
+        .flat_map(|list| listed(list).into_iter().map(|(line, name)| (&*list.path, line, name)))
+        .collect();
+    let all: BTreeSet<&str> = listed.iter().map(|(_, _, name)| &**name).collect();
     for source in sources.iter().filter(|source| source.is_engine()) {
         for (line, name) in switches(source) {
             let mut offence =
@@ -36,9 +43,8 @@ pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
             }
         }
     }
-    let path = list.map_or(LIST, |list| &list.path);
     let mut seen = BTreeSet::new();
-    for (line, name) in &listed {
+    for (path, line, name) in &listed {
         if !used.contains(&**name) {
             let what = format!("`{name}` is listed but not in the code");
             offences.push(Offence::new(path, *line, RULE, what));
@@ -49,7 +55,7 @@ pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
     }
     if used.len() > MUTANTS_MAX {
         let what = format!("{} mutants, at most {MUTANTS_MAX} are allowed", used.len());
-        offences.push(Offence::new(path, 1, RULE, what));
+        offences.push(Offence::new(LIST, 1, RULE, what));
     }
     offences
 }
@@ -113,11 +119,18 @@ fn switches_and_list_agree() {
 }
 
 #[test]
+fn each_simulation_has_a_list() {
+    let texts = [("a.rs", "mutant!(\"a\")"), ("testing/transport/mutants.rs", "entry(\"a\")")];
+    let sources = texts.map(|(path, text)| Source::new(&format!("src/{path}"), text));
+    assert_eq!(check(&sources, ""), []);
+}
+
+#[test]
 fn mutants_are_few_and_their_names_short() {
     let code = |count| (0..count).map(|i| format!("mutant!(\"m{i}\")\n")).collect::<String>();
     let list = |count| (0..count).map(|i| format!("entry(\"m{i}\")\n")).collect::<String>();
-    finds(&code(40), &list(40), "", &[]);
-    finds(&code(41), &list(41), "", &["41 mutants, at most 40 are allowed"]);
+    finds(&code(60), &list(60), "", &[]);
+    finds(&code(61), &list(61), "", &["61 mutants, at most 60 are allowed"]);
     let long = "a-name-of-more-than-twenty";
     let offence = format!("`{long}` is longer than 20 characters");
     finds(&format!("mutant!(\"{long}\")"), &format!("entry(\"{long}\")"), "", &[&offence]);

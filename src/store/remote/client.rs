@@ -13,6 +13,7 @@ use super::transport::{Http, Transport};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, put_quoted, quoted};
 use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
+use crate::mutants::mutant;
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
 use crate::store::table_store::{Condition, EntityPage, PageQuery, TableStore};
@@ -309,7 +310,8 @@ impl TableStore for Remote {
         };
         let etag = etag_of(shown).cloned();
         let id = marked.map(|(_, id)| id);
-        let draft = Draft::group(self.endpoint(), table, &operations);
+        let count = if mutant!("split-group") { 1 } else { operations.len() };
+        let draft = Draft::group(self.endpoint(), table, &operations[..count]);
         let is_once = conditional.is_some();
         let write = Write { is_once, ..write(draft, table, shown.keys(), id, etag) };
         let read = |answer: &_| response::group(answer, operations.len());
@@ -333,6 +335,7 @@ impl TableStore for Remote {
         let draft = |top| Draft::query(table, (page.filter, page.select, top), next);
         let found = self.exchange.page(draft, top);
         let (entities, next) = found.map_err(|error| about(error, table, None))?;
+        let next = next.filter(|_| !mutant!("dropped-page") || entities.len() >= top);
         let next = next.map(|(partition, row)| Continuation::new(store, partition, row));
         Ok(EntityPage { entities, next })
     }

@@ -17,7 +17,8 @@ use super::response::{self, Page, Refusal, error_of};
 use super::transport::{NoAnswer, Request, Response, Transport};
 use crate::clock::{Clock, TICKS_PER_SECOND};
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::model::{DateTime, ETag, Guid};
+use crate::model::{DateTime, ETag, Guid, Seq};
+use crate::mutants::mutant;
 use crate::rest::protocol::address::{Parameter, Parameters, put_encoded};
 use crate::rest::protocol::time;
 use crate::retry::Rng;
@@ -99,6 +100,9 @@ impl Exchange {
     /// Returns a new request id: a random UUID (version 4).
     pub(super) fn new_id(&self) -> Guid {
         let mut rng = self.rng.lock();
+        if mutant!("reused-id") {
+            return Guid::from_bytes([1; 16]);
+        }
         let random = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
         let mut bytes = random.to_le_bytes();
         bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -164,9 +168,12 @@ impl Exchange {
         read: impl Fn(&Response) -> Result<T, Refusal>,
         found: impl FnOnce(ETag) -> T,
     ) -> Result<T> {
+        let is_delete = write.draft.method == "DELETE";
         let (mut lost, mut is_pending, mut retry) = (None, false, 0u32);
         loop {
-            let failure = match self.once(&write.draft, Location::Primary, &read) {
+            let repeat = (mutant!("bare-repeat") && retry > 0).then(|| write.draft.clone().bare());
+            let draft = repeat.as_ref().unwrap_or(&write.draft);
+            let failure = match self.once(draft, Location::Primary, &read) {
                 Ok(result) => return Ok(result),
                 Err(failure) => failure,
             };
@@ -177,11 +184,19 @@ impl Exchange {
             let Some(mut pause) = is_repeated.then(|| self.pause(retry + 1)).flatten() else {
                 let last = ended(failure.error, retry);
                 return match lost {
+                    None if mutant!("unsent-is-unknown") && retry > 0 => {
+                        Err(Error::new(ErrorKind::OutcomeUnknown, ""))
+                    }
                     None => Err(last),
+                    Some(_) if mutant!("repeat-409") && last.status() == 409 => Err(last),
+                    Some(_) if mutant!("repeat-412") && last.status() == 412 => Err(last),
+                    Some(_) if mutant!("repeat-404") && is_delete && last.status() == 404 => {
+                        Ok(found(ETag::from(Seq::MAX)))
+                    }
                     Some(lost) => self.settle(write, (&lost, last), is_pending).map(found),
                 };
             };
-            if is_pending && !write.is_once {
+            if is_pending && !write.is_once && !mutant!("early-repeat") {
                 pause = pause.max(self.service_time());
             }
             is_pending &= pause < self.service_time();
@@ -201,7 +216,7 @@ impl Exchange {
         let can_prove = write.id.is_some() || write.etag.is_some();
         let mut is_pending = is_pending;
         // After a success, a late try would overwrite the next write of the entity.
-        if is_pending && write.id.is_some() && !write.is_once {
+        if is_pending && write.id.is_some() && !write.is_once && !mutant!("early-success") {
             self.transport.wait(self.service_time());
             is_pending = false;
         }
@@ -210,7 +225,9 @@ impl Exchange {
             false => self.look(write),
         };
         if is_pending && can_prove && !matches!(state, State::Own(_)) {
-            self.transport.wait(self.service_time());
+            if !mutant!("early-look") {
+                self.transport.wait(self.service_time());
+            }
             state = self.look(write);
         }
         let found = match state {
@@ -237,7 +254,8 @@ impl Exchange {
             return State::Other("a read cannot tell whose request it was".to_owned());
         };
         let draft = Draft::get(&write.table, partition_key, row_key, &[]);
-        let entity = match self.read_at(&draft, false, response::entity) {
+        let at_secondary = mutant!("secondary-settles") && self.options.secondary;
+        let entity = match self.read_at(&draft, at_secondary, response::entity) {
             Ok(Some(entity)) => entity,
             Ok(None) => return State::Other("a read found no entity".to_owned()),
             Err(failure) => {
@@ -247,6 +265,7 @@ impl Exchange {
         let property = self.options.request_id.as_deref();
         let id = property.and_then(|name| entity.get::<Guid>(name).ok());
         match entity.etag() {
+            Some(etag) if mutant!("found-is-own") => State::Own(etag),
             Some(etag) if write.id.is_some() && id == write.id => State::Own(etag),
             Some(etag) if write.etag.as_ref() == Some(&etag) => State::Unchanged,
             _ if write.id.is_some() => {
@@ -294,7 +313,8 @@ impl Exchange {
 
     fn no_answer(&self, request: &Request, lost: &NoAnswer) -> Failure {
         let NoAnswer { was_sent, is_too_large, problem } = lost;
-        let effect = if *was_sent { Effect::Unknown } else { Effect::NotDone };
+        let is_lost = *was_sent && !mutant!("sent-is-unsent");
+        let effect = if is_lost { Effect::Unknown } else { Effect::NotDone };
         let text = match was_sent {
             true => "no complete answer from",
             false => "cannot reach",
@@ -327,7 +347,7 @@ impl Exchange {
                 };
                 let is_code = |code: Code| fault.code == code.as_str();
                 let effect = match fault.status {
-                    503 if is_code(Code::ServerBusy) => Effect::NotDone,
+                    503 if is_code(Code::ServerBusy) || mutant!("any-503") => Effect::NotDone,
                     501 | 505 => Effect::Refused,
                     507 if is_code(Code::StorageFull) => Effect::Refused,
                     408 | 500.. => Effect::Unknown,

@@ -1,0 +1,33 @@
+//! The mutants that the simulation of the transport detects: deliberate bugs of a client that
+//! repeats requests, each behind a switch. `tests/tidy` compares this list with the switches in the
+//! code.
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mutant {
+    pub(crate) name: &'static str,
+    /// The effect of the bug.
+    pub(crate) what: &'static str,
+}
+
+const fn entry(name: &'static str, what: &'static str) -> Mutant {
+    Mutant { name, what }
+}
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    entry("found-is-own", "an entity found after a lost answer counts as the caller's own write"),
+    entry("early-look", "a read is to prove absence before the first try must have ended"),
+    entry("early-repeat", "a write without a condition is repeated while the first try may arrive"),
+    entry("early-success", "a write has succeeded while its last try may still overwrite the next"),
+    entry("secondary-settles", "a read of the secondary location decides about a lost answer"),
+    entry("repeat-409", "the conflict of a repeated insert with its own first try is returned"),
+    entry("repeat-412", "the failed condition of a repeated write is returned"),
+    entry("repeat-404", "a repeated delete that finds nothing counts as success"),
+    entry("bare-repeat", "a repeat of a write with an ETag accepts any state"),
+    entry("reused-id", "two calls have the same request id"),
+    entry("sent-is-unsent", "a request without an answer counts as not sent"),
+    entry("unsent-is-unknown", "the outcome of a request that was never sent is unknown"),
+    entry("any-503", "a 503 of a gateway counts as a busy service, which has done nothing"),
+    entry("split-group", "only the first operation of a group is sent"),
+    entry("dropped-page", "a page with fewer entities than requested counts as the last"),
+];
