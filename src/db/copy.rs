@@ -691,6 +691,23 @@ impl CopySummary {
         self.conflicts + self.shared + self.refused + self.changed
     }
 
+    /// Adds the counts of another summary, and its problems while there are at most `problems_max`.
+    #[cfg(feature = "remote")]
+    pub(crate) fn add(&mut self, other: Self, problems_max: usize) {
+        self.rows += other.rows;
+        self.copied += other.copied;
+        self.present += other.present;
+        self.replaced += other.replaced;
+        self.in_place += other.in_place;
+        self.deleted += other.deleted;
+        self.conflicts += other.conflicts;
+        self.shared += other.shared;
+        self.refused += other.refused;
+        self.changed += other.changed;
+        let left = problems_max.saturating_sub(self.problems.len());
+        self.problems.extend(other.problems.into_iter().take(left));
+    }
+
     /// Returns the name and value of every count.
     pub fn fields(&self) -> [(&'static str, u64); 10] {
         [

@@ -5,16 +5,25 @@
 //! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (the
-//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `dialect`
-//! (the rules in which services differ).
+//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text); `pages`
+//! (reading of tables), `slice` (parts of the key space), `copy` and `compare` (of two stores),
+//! `dialect` (rules in which services differ).
 
+#[cfg(feature = "remote")]
+pub(crate) mod compare;
 mod continuation;
+#[cfg(feature = "remote")]
+pub(crate) mod copy;
 #[cfg(feature = "cli")]
 mod dialect;
 mod directory;
 mod open;
 #[cfg(feature = "remote")]
+pub(crate) mod pages;
+#[cfg(feature = "remote")]
 pub(crate) mod remote;
+#[cfg(feature = "remote")]
+pub(crate) mod slice;
 mod table_store;
 
 pub use self::continuation::Continuation;

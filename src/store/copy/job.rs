@@ -1,0 +1,123 @@
+//! The workers of a copy between two stores.
+
+use super::plan::{PROBLEMS_MAX, StoreCopy, Tally, Traffic, key};
+use super::pool::{Pool, is_ordered};
+use super::state::StateFile;
+use super::write::Writing;
+use crate::db::CopySummary;
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::model::Entity;
+use crate::store::slice::Slice;
+use crate::sync::Mutex;
+
+impl StoreCopy<'_> {
+    /// Runs the job from the positions in `state`, or from the beginning. Removes the file when
+    /// everything is copied.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options that exclude each other. Errors that end reading or writing. The
+    /// job may then be run again. Problems of single entities are in the summary.
+    pub(crate) fn run(&self, state: Option<&StateFile>) -> Result<(CopySummary, Traffic)> {
+        self.check()?;
+        let saved = state.map(StateFile::read).transpose()?.flatten();
+        let pool = Pool::new(saved.unwrap_or_else(|| vec![Slice::default()]));
+        let tally = Mutex::new(Tally::default());
+        std::thread::scope(|scope| {
+            for _ in 1..self.workers {
+                let thread = std::thread::Builder::new().name("rowstone-copy".to_owned());
+                // The other workers copy everything if a thread cannot be started.
+                drop(thread.spawn_scoped(scope, || self.work(&pool, state, &tally)));
+            }
+            self.work(&pool, state, &tally);
+        });
+        if let Some(error) = pool.failure() {
+            // The first error is the one to report.
+            drop(state.map(|state| state.write(true, || pool.remaining())));
+            return Err(error);
+        }
+        state.map_or(Ok(()), StateFile::remove)?;
+        let Tally { summary, traffic } = tally.into_inner();
+        Ok((summary, traffic))
+    }
+
+    fn check(&self) -> Result<()> {
+        let refused = |text: &'static str| Err(Error::refused_with(Code::InvalidInput, text));
+        let is_rekeyed = self.partition_key.is_some() || self.row_key.is_some();
+        // Two entities of the source may get the same new key. A later page cannot tell the copy of
+        // an earlier page from an entity that was there before.
+        match is_rekeyed {
+            true if self.then_delete => refused(
+                "--then-delete with new keys needs two directories: two entities may get one key",
+            ),
+            true if self.replace => refused(
+                "--replace with new keys needs two directories: two entities may get one key",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn work(&self, pool: &Pool, state: Option<&StateFile>, tally: &Mutex<Tally>) {
+        loop {
+            let done = match pool.take(self.source, self.page_rows) {
+                Ok(None) => return,
+                Ok(Some((id, slice))) => self.slice(pool, (id, &slice), state, tally),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                return pool.fail(error);
+            }
+        }
+    }
+
+    fn slice(
+        &self,
+        pool: &Pool,
+        (id, slice): (u64, &Slice),
+        state: Option<&StateFile>,
+        tally: &Mutex<Tally>,
+    ) -> Result<()> {
+        let mut pages =
+            self.source.pages(slice.filters(&self.filter), &self.names(), self.page_rows);
+        let mut last: Option<Entity> = None;
+        loop {
+            let sent = pages.requests;
+            let page = pages.next()?;
+            tally.lock().traffic.read_requests += pages.requests - sent;
+            let Some(mut page) = page else { break };
+            if !is_ordered(last.as_ref(), &page) {
+                let message = "the source returns entities out of key order: it cannot be copied";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            let is_end = pool.read(id, &mut page);
+            if let Some(end) = page.last().cloned() {
+                self.page(page, tally)?;
+                pool.advance(id, key(&end));
+                state.map_or(Ok(()), |state| state.write(false, || pool.remaining()))?;
+                last = Some(end);
+            }
+            // Another worker had an error.
+            if is_end || pool.failure().is_some() {
+                break;
+            }
+        }
+        if pool.failure().is_none() {
+            pool.finish(id);
+        }
+        Ok(())
+    }
+
+    fn page(&self, page: Vec<Entity>, tally: &Mutex<Tally>) -> Result<()> {
+        let mut of_page = Tally::default();
+        let mut writing = Writing { job: self, tally: &mut of_page };
+        let written = writing.page(page);
+        let mut tally = tally.lock();
+        let Tally { summary, traffic } = of_page;
+        tally.summary.add(summary, PROBLEMS_MAX);
+        tally.traffic.read_requests += traffic.read_requests;
+        tally.traffic.write_requests += traffic.write_requests;
+        tally.traffic.delete_requests += traffic.delete_requests;
+        tally.traffic.body_bytes += traffic.body_bytes;
+        (self.on_progress)(tally.summary.rows);
+        written
+    }
+}

@@ -1,0 +1,359 @@
+//! Tests of copies between two databases through the interface of stores.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::plan::Traffic;
+use super::{StateFile, StoreCopy};
+use crate::clock::{Clock, ManualClock};
+use crate::db::{CopyProblemKind, CopySummary, Db};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::{Fs, MemFs};
+use crate::model::{ETag, Entity, KeyTemplate};
+use crate::store::pages::Side;
+use crate::store::{Condition, EntityPage, PageQuery, TableStore};
+use crate::table::EntityGroup;
+
+/// With one worker, the answers of two successive groups are not both lost.
+const ONE: usize = 1;
+
+/// A store that fails a group, before or after it is committed, or writes to it first.
+struct Failing {
+    db: Db,
+    groups: AtomicU64,
+    fail: Fail,
+}
+
+#[derive(Clone, Copy)]
+enum Fail {
+    Never,
+    /// The group with this number fails, and all later ones.
+    From(u64),
+    /// Each second group is committed, but its answer is lost.
+    Lost,
+    /// Each group is preceded by a write of one of its entities and a deletion of another.
+    Races,
+}
+
+impl TableStore for Failing {
+    fn create_table(&self, table: &str) -> Result<()> {
+        TableStore::create_table(&self.db, table)
+    }
+
+    fn delete_table(&self, table: &str) -> Result<()> {
+        TableStore::delete_table(&self.db, table)
+    }
+
+    fn tables(&self) -> Result<Vec<String>> {
+        TableStore::tables(&self.db)
+    }
+
+    fn get(&self, table: &str, pk: &str, rk: &str, select: &[&str]) -> Result<Option<Entity>> {
+        self.db.get(table, pk, rk, select)
+    }
+
+    fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
+        self.db.insert(table, entity)
+    }
+
+    fn replace(&self, table: &str, entity: &Entity, condition: &Condition) -> Result<ETag> {
+        self.db.replace(table, entity, condition)
+    }
+
+    fn merge(&self, table: &str, entity: &Entity, condition: &Condition) -> Result<ETag> {
+        self.db.merge(table, entity, condition)
+    }
+
+    fn delete(&self, table: &str, pk: &str, rk: &str, condition: &Condition) -> Result<()> {
+        self.db.delete(table, pk, rk, condition)
+    }
+
+    fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
+        let number = self.groups.fetch_add(1, Ordering::Relaxed);
+        match self.fail {
+            Fail::From(first) if number >= first => {
+                return Err(Error::new(ErrorKind::Io, "the group fails"));
+            }
+            Fail::Races if number == 0 => {
+                let keys: Vec<_> = group.operations().iter().map(|op| op.keys()).collect();
+                let (pk, rk) = keys[0];
+                self.db.upsert(table, &Entity::new(pk, rk).with("New", true))?;
+                self.db.delete(table, keys[1].0, keys[1].1, &Condition::Any)?;
+            }
+            _ => {}
+        }
+        let done = self.db.commit(table, group);
+        match self.fail {
+            Fail::Lost if number % 2 == 1 => Err(Error::new(ErrorKind::OutcomeUnknown, "lost")),
+            _ => done,
+        }
+    }
+
+    fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
+        self.db.query(table, page)
+    }
+}
+
+fn failing(fail: Fail) -> Failing {
+    let db = Db::open_in_memory().unwrap();
+    db.create_table("Tab").unwrap();
+    Failing { db, groups: AtomicU64::new(0), fail }
+}
+
+/// Returns a store with 7 partitions of 150 entities.
+fn source(fail: Fail) -> Failing {
+    let store = failing(fail);
+    let table = store.db.table("Tab").unwrap();
+    let mut loader = table.loader();
+    for i in 0..1_050u32 {
+        let entity = Entity::new(format!("p{}", i / 150), format!("{:03}", i % 150));
+        loader.push(u64::from(i), entity.with("N", i as i32).with("Half", i % 2 == 0)).unwrap();
+    }
+    loader.finish().unwrap();
+    store
+}
+
+fn entities(store: &Failing) -> Vec<Entity> {
+    let side = Side { store: &store.db, table: "Tab" };
+    side.rows("", &[], 1_000).collect::<Result<_>>().unwrap()
+}
+
+/// Checks that `target` has the entities of `source`.
+#[track_caller]
+fn check_copies(source: &[Entity], target: &Failing) {
+    let target = entities(target);
+    assert_eq!(source.len(), target.len());
+    for (a, b) in source.iter().zip(&target) {
+        assert_eq!((a.partition_key(), a.row_key()), (b.partition_key(), b.row_key()));
+        assert!(a.has_properties_of(b), "{a:?} {b:?}");
+    }
+}
+
+/// Runs a copy with options that `set` changes.
+fn copy(
+    source: &Failing,
+    target: &Failing,
+    state: Option<&StateFile>,
+    set: impl FnOnce(&mut StoreCopy<'_>),
+) -> Result<(CopySummary, Traffic)> {
+    let mut job = StoreCopy {
+        source: Side { store: source, table: "Tab" },
+        target: Some(Side { store: target, table: "Tab" }),
+        filter: String::new(),
+        select: Vec::new(),
+        partition_key: None,
+        row_key: None,
+        replace: false,
+        then_delete: false,
+        workers: 3,
+        page_rows: 40,
+        on_problem: &|_| (),
+        on_progress: &|_| (),
+    };
+    set(&mut job);
+    job.run(state)
+}
+
+fn state(fs: &Arc<dyn Fs>, job: &str) -> StateFile {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(0));
+    StateFile::new((Arc::clone(fs), clock), Path::new("state"), job.to_owned(), Duration::ZERO)
+}
+
+fn memory() -> Arc<dyn Fs> {
+    Arc::new(MemFs::new())
+}
+
+#[test]
+fn all_entities_are_copied_once() {
+    for workers in [1, 8] {
+        let (from, to) = (source(Fail::Never), failing(Fail::Never));
+        let (summary, traffic) = copy(&from, &to, None, |job| {
+            job.workers = workers;
+        })
+        .unwrap();
+        assert_eq!((summary.rows, summary.copied), (1_050, 1_050));
+        assert!(traffic.read_requests >= 27 && traffic.write_requests >= 27, "{traffic:?}");
+        check_copies(&entities(&from), &to);
+        // A second run finds every copy. Each group is sent once, and its range is read once.
+        let (summary, again) = copy(&from, &to, None, |_| ()).unwrap();
+        assert_eq!((summary.rows, summary.present, summary.copied), (1_050, 1_050, 0));
+        assert!(again.write_requests < 4 * traffic.write_requests, "{again:?}");
+    }
+}
+
+/// The job is ended at each group, and continues from its file.
+#[test]
+fn an_interrupted_copy_continues_at_every_position() {
+    for workers in [1, 4] {
+        let from = source(Fail::Never);
+        let expected = entities(&from);
+        let (mut to, fs) = (failing(Fail::Never), memory());
+        let (mut copied, mut runs) = (0, 0);
+        loop {
+            to.fail = Fail::From(2);
+            to.groups = AtomicU64::new(0);
+            runs += 1;
+            let result = copy(&from, &to, Some(&state(&fs, "job")), |job| {
+                job.workers = workers;
+            });
+            let there = entities(&to).len();
+            assert!(there > copied || result.is_ok(), "no progress at {there}");
+            copied = there;
+            if result.is_ok() {
+                break;
+            }
+            // A finished part is not read again.
+            assert!(fs.exists(Path::new("state")).unwrap());
+        }
+        assert!(runs > 10, "{runs}");
+        check_copies(&expected, &to);
+        assert!(!fs.exists(Path::new("state")).unwrap(), "a finished copy has no positions");
+    }
+}
+
+/// Positions are not saved before the target has acknowledged the entities.
+#[test]
+fn what_is_copied_again_after_an_error_is_little() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(20)), memory());
+    let one = |job: &mut StoreCopy<'_>| job.workers = ONE;
+    copy(&from, &to, Some(&state(&fs, "job")), one).unwrap_err();
+    let there = entities(&to).len() as u64;
+    to.fail = Fail::Never;
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), one).unwrap();
+    assert!(summary.present <= 40, "{summary:?}");
+    assert_eq!(summary.copied, 1_050 - there);
+    check_copies(&entities(&from), &to);
+}
+
+#[test]
+fn a_state_of_another_copy_is_refused() {
+    let (from, to, fs) = (source(Fail::Never), failing(Fail::From(3)), memory());
+    copy(&from, &to, Some(&state(&fs, "one")), |_| ()).unwrap_err();
+    let error = copy(&from, &to, Some(&state(&fs, "other")), |_| ()).unwrap_err();
+    assert!(error.message().contains("state is of another copy"), "{error}");
+    for text in ["", "{}", "[1", "{\"job\":\"one\",\"version\":1,\"slices\":[{\"after\":[1,2]}]}"] {
+        fs.remove(Path::new("state")).unwrap();
+        let file = fs.create(Path::new("state")).unwrap();
+        file.write_at(0, text.as_bytes()).unwrap();
+        let error = copy(&from, &to, Some(&state(&fs, "one")), |_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}: {error}");
+    }
+}
+
+#[test]
+fn groups_whose_answers_are_lost_are_copied() {
+    let (from, to) = (source(Fail::Lost), failing(Fail::Lost));
+    let expected = entities(&from);
+    let (summary, _) = copy(&from, &to, None, |job| {
+        (job.then_delete, job.workers) = (true, ONE);
+    })
+    .unwrap();
+    assert_eq!((summary.rows, summary.copied + summary.present), (1_050, 1_050));
+    assert_eq!((summary.deleted, summary.problem_count()), (1_050, 0));
+    check_copies(&expected, &to);
+    assert!(entities(&from).is_empty());
+}
+
+#[test]
+fn existing_entities_stay_or_are_replaced() {
+    let (from, to) = (source(Fail::Never), failing(Fail::Lost));
+    let other = || Entity::new("p3", "077").with("Other", "x");
+    to.db.upsert("Tab", &other()).unwrap();
+    let (summary, _) = copy(&from, &to, None, |job| job.workers = ONE).unwrap();
+    assert_eq!((summary.conflicts, summary.problems.len()), (1, 1));
+    assert_eq!(summary.problems[0].source, ("p3".to_owned(), "077".to_owned()));
+    assert!(to.db.get("Tab", "p3", "077", &[]).unwrap().unwrap().has_properties_of(&other()));
+    let (summary, _) = copy(&from, &to, None, |job| {
+        (job.replace, job.workers) = (true, ONE);
+    })
+    .unwrap();
+    assert_eq!((summary.problem_count(), summary.rows), (0, 1_050));
+    check_copies(&entities(&from), &to);
+}
+
+#[test]
+fn entities_that_changed_since_they_were_read_are_not_deleted() {
+    let (from, to) = (source(Fail::Races), failing(Fail::Never));
+    let (summary, _) = copy(&from, &to, None, |job| {
+        job.then_delete = true;
+        job.workers = ONE;
+    })
+    .unwrap();
+    assert_eq!((summary.copied, summary.deleted, summary.changed), (1_050, 1_049, 1));
+    assert_eq!(summary.problems[0].kind, CopyProblemKind::Changed);
+    let left = entities(&from);
+    assert_eq!(left.len(), 1);
+    assert!(left[0].has_properties_of(&Entity::new("p0", "000").with("New", true)));
+}
+
+#[test]
+fn filters_selections_and_new_keys() {
+    let (from, to) = (source(Fail::Never), failing(Fail::Never));
+    let (summary, _) = copy(&from, &to, None, |job| {
+        job.filter = "Half eq true or N eq 1".to_owned();
+        job.select = vec!["N".to_owned()];
+        job.partition_key = Some(KeyTemplate::parse("{Half}").unwrap());
+        job.row_key = Some(KeyTemplate::parse("{PartitionKey}-{RowKey}").unwrap());
+    })
+    .unwrap();
+    assert_eq!((summary.rows, summary.copied), (526, 526));
+    let found = to.db.get("Tab", "false", "p0-001", &[]).unwrap().unwrap();
+    assert!(found.has_properties_of(&Entity::new("", "").with("N", 1)));
+    // All entities of a page get one of two keys.
+    let to = failing(Fail::Never);
+    let (summary, _) = copy(&from, &to, None, |job| {
+        job.partition_key = Some(KeyTemplate::parse("all").unwrap());
+        job.row_key = Some(KeyTemplate::parse("{Half}").unwrap());
+    })
+    .unwrap();
+    assert_eq!((summary.rows, summary.shared), (1_050, 1_050));
+    for (replace, then_delete) in [(true, false), (false, true)] {
+        let error = copy(&from, &to, None, |job| {
+            (job.replace, job.then_delete) = (replace, then_delete);
+            job.row_key = Some(KeyTemplate::parse("{N}").unwrap());
+        });
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    let (summary, _) = copy(&from, &to, None, |job| {
+        job.row_key = Some(KeyTemplate::parse("{None}").unwrap());
+    })
+    .unwrap();
+    assert_eq!((summary.refused, summary.copied), (1_050, 0));
+}
+
+/// Large entities make small groups.
+#[test]
+fn groups_stay_within_the_limits_of_the_target() {
+    let (from, to) = (failing(Fail::Never), failing(Fail::Never));
+    for i in 0..12 {
+        let mut entity = Entity::new("p", format!("{i:02}"));
+        // A quotation mark takes two bytes of JSON.
+        (0..10).for_each(|n| {
+            entity.set(format!("P{n}"), "\"".repeat(30_000));
+        });
+        from.db.insert("Tab", &entity).unwrap();
+    }
+    let (summary, traffic) = copy(&from, &to, None, |_| ()).unwrap();
+    assert_eq!(summary.copied, 12);
+    assert!(traffic.body_bytes > 12 * 600_000, "{traffic:?}");
+    assert_eq!(to.groups.load(Ordering::Relaxed), traffic.write_requests);
+    check_copies(&entities(&from), &to);
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let (from, to) = (source(Fail::Never), failing(Fail::Never));
+    let (summary, traffic) = copy(&from, &to, None, |job| {
+        job.target = None;
+        job.then_delete = true;
+        job.workers = ONE;
+    })
+    .unwrap();
+    assert_eq!((summary.rows, summary.copied, summary.deleted), (1_050, 0, 0));
+    // A page of 40 entities ends within a partition of 150, so its groups are of two partitions.
+    assert_eq!(traffic.write_requests, traffic.delete_requests);
+    assert!(traffic.write_requests >= 27 && traffic.body_bytes > 50_000, "{traffic:?}");
+    assert_eq!((entities(&from).len(), entities(&to).len()), (1_050, 0));
+}

@@ -1,0 +1,347 @@
+//! Writes a page of copies to the target in groups, and deletes copied entities from the source.
+//!
+//! Invariants
+//! * a member that cannot be written is taken out of its group, and the rest is sent again;
+//! * a group whose outcome is not known is sent again: what it wrote is found by the second try.
+
+use super::plan::{Moving, StoreCopy, Tally, key};
+use crate::db::{CopyProblem, CopyProblemKind};
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
+use crate::store::pages::{PAGE_MAX, Side};
+use crate::store::slice::quoted;
+use crate::table::EntityGroup;
+
+/// The maximum length of the members of a group as JSON.
+const BODY_MAX: usize = GROUP_SIZE_MAX - (64 << 10);
+/// The maximum length of the head of a member, without its keys, which may take three bytes for
+/// each byte.
+const MEMBER_HEAD: usize = 600;
+/// The maximum number of times that a group is sent because its outcome is not known, or because
+/// other writers change its entities.
+const TRIES_MAX: usize = 5;
+
+/// The writing of a page.
+pub(super) struct Writing<'w, 's> {
+    pub(super) job: &'w StoreCopy<'s>,
+    pub(super) tally: &'w mut Tally,
+}
+
+/// How a copy is written.
+enum Plan {
+    Insert,
+    /// Replaces an entity that differs and has this ETag.
+    Replace(ETag),
+}
+
+/// A member of a group that is not written yet.
+struct Member<'m> {
+    row: &'m mut Moving,
+    plan: Plan,
+}
+
+impl Writing<'_, '_> {
+    pub(super) fn page(&mut self, page: Vec<Entity>) -> Result<()> {
+        self.tally.summary.rows += page.len() as u64;
+        let mut rows = Vec::with_capacity(page.len());
+        for entity in page {
+            match self.job.copy_of(entity) {
+                Ok(row) => rows.push(row),
+                Err((entity, name)) => {
+                    let message = format!("it has no property '{name}'");
+                    let (kind, source) = (CopyProblemKind::Refused, key(&entity));
+                    let problem = CopyProblem { source, target: None, kind, message };
+                    self.job.report(self.tally, problem);
+                }
+            }
+        }
+        if self.job.partition_key.is_some() || self.job.row_key.is_some() {
+            rows.sort_by(|a, b| a.copy.key_bytes().cmp(&b.copy.key_bytes()));
+            self.take_shared(&mut rows);
+        }
+        for partition in rows.chunk_by_mut(|a, b| a.copy.partition_key() == b.copy.partition_key())
+        {
+            let mut rest = partition;
+            while !rest.is_empty() {
+                let (group, others) = rest.split_at_mut(group_len(rest));
+                self.group(group.iter_mut().collect())?;
+                rest = others;
+            }
+        }
+        if self.job.then_delete { self.delete(&mut rows) } else { Ok(()) }
+    }
+
+    /// Takes out rows of the page that would get the same key. `rows` are sorted by new keys.
+    fn take_shared(&mut self, rows: &mut Vec<Moving>) {
+        let same = |a: &Moving, b: &Moving| a.copy.key_bytes() == b.copy.key_bytes();
+        let shared: Vec<bool> = (0..rows.len())
+            .map(|i| {
+                let before = i.checked_sub(1).is_some_and(|before| same(&rows[before], &rows[i]));
+                before || rows.get(i + 1).is_some_and(|after| same(after, &rows[i]))
+            })
+            .collect();
+        let mut shared = shared.into_iter();
+        rows.retain(|row| {
+            let is_shared = shared.next().unwrap_or(false);
+            if is_shared {
+                let message = "another row would get the same key";
+                report(self.job, self.tally, row, CopyProblemKind::Shared, message.to_owned());
+            }
+            !is_shared
+        });
+    }
+
+    fn group(&mut self, rows: Vec<&mut Moving>) -> Result<()> {
+        let Some(target) = self.job.target else {
+            self.sent(rows.iter().map(|row| row.bytes).sum());
+            return Ok(());
+        };
+        let members = rows.into_iter().map(|row| Member { row, plan: Plan::Insert });
+        let mut groups = vec![members.collect::<Vec<_>>()];
+        while let Some(mut members) = groups.pop() {
+            let (mut tries, mut is_range_read) = (0, false);
+            while !members.is_empty() {
+                let Err(error) = self.send(target, &mut members) else { break };
+                let index = error.index().or((members.len() == 1).then_some(0));
+                let index = index.filter(|index| *index < members.len());
+                match (error.kind(), index) {
+                    (ErrorKind::OutcomeUnknown, _) if tries < TRIES_MAX => tries += 1,
+                    (ErrorKind::AlreadyExists, Some(index)) if !is_range_read => {
+                        is_range_read = true;
+                        self.resolve_range(target, &mut members, index)?;
+                    }
+                    (
+                        ErrorKind::AlreadyExists
+                        | ErrorKind::PreconditionFailed
+                        | ErrorKind::NotFound,
+                        Some(index),
+                    ) if is_of_row(&error) && members[index].row.tries < TRIES_MAX => {
+                        members[index].row.tries += 1;
+                        self.resolve_one(target, &mut members, index)?;
+                    }
+                    (ErrorKind::InvalidInput, Some(index)) => {
+                        let row = members.remove(index).row;
+                        let text = error.chain();
+                        report(self.job, self.tally, row, CopyProblemKind::Refused, text);
+                    }
+                    // The group as a whole is refused, for example because it is too large.
+                    (ErrorKind::InvalidInput, None) if members.len() > 1 => {
+                        groups.push(members.split_off(members.len() / 2));
+                    }
+                    _ => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a group. On success all members are in the target.
+    fn send(&mut self, target: Side<'_>, members: &mut [Member<'_>]) -> Result<()> {
+        let Some(first) = members.first() else { return Ok(()) };
+        let mut group = EntityGroup::new(first.row.copy.partition_key());
+        for (index, member) in members.iter().enumerate() {
+            let copy = member.row.copy.clone();
+            let added = match &member.plan {
+                Plan::Insert => group.insert(copy),
+                Plan::Replace(etag) => group.replace_if(copy, etag),
+            };
+            added.map_err(|error| match error.index() {
+                None if is_of_group(&error) => error,
+                _ => error.at_index(index),
+            })?;
+        }
+        self.sent(members.iter().map(|member| member.row.bytes).sum());
+        target.store.commit(target.table, &group)?;
+        for member in members {
+            member.row.is_there = true;
+            match member.plan {
+                Plan::Insert => self.tally.summary.copied += 1,
+                Plan::Replace(_) => self.tally.summary.replaced += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.tally.traffic.write_requests += 1;
+        self.tally.traffic.body_bytes += bytes as u64;
+    }
+
+    /// Reads the entities of the target in the range of the members from `index` on. So a group of
+    /// which all members are in the target takes two requests more, not two for each member.
+    fn resolve_range(
+        &mut self,
+        target: Side<'_>,
+        members: &mut Vec<Member<'_>>,
+        index: usize,
+    ) -> Result<()> {
+        let (Some(first), Some(last)) = (members.get(index), members.last()) else {
+            return Ok(());
+        };
+        let filter = format!(
+            "PartitionKey eq {} and RowKey ge {} and RowKey le {}",
+            quoted(first.row.copy.partition_key()),
+            quoted(first.row.copy.row_key()),
+            quoted(last.row.copy.row_key())
+        );
+        let mut pages = target.pages(vec![filter], &[], PAGE_MAX);
+        let page = pages.next()?.unwrap_or_default();
+        self.tally.traffic.write_requests += pages.requests;
+        for found in page {
+            let is_found = |member: &Member<'_>| member.row.copy.row_key() == found.row_key();
+            if let Some(index) = members.iter().position(is_found) {
+                self.resolve(members, index, &found);
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve_one(
+        &mut self,
+        target: Side<'_>,
+        members: &mut Vec<Member<'_>>,
+        index: usize,
+    ) -> Result<()> {
+        let copy = &members[index].row.copy;
+        let found = target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])?;
+        self.tally.traffic.write_requests += 1;
+        match found {
+            Some(found) => self.resolve(members, index, &found),
+            None => members[index].plan = Plan::Insert,
+        }
+        Ok(())
+    }
+
+    /// Decides about a member whose key the target has.
+    fn resolve(&mut self, members: &mut Vec<Member<'_>>, index: usize, found: &Entity) {
+        if members[index].row.copy.has_properties_of(found) {
+            members.remove(index).row.is_there = true;
+            self.tally.summary.present += 1;
+            return;
+        }
+        if let (true, Some(etag)) = (self.job.replace, found.etag()) {
+            members[index].plan = Plan::Replace(etag);
+            return;
+        }
+        let row = members.remove(index).row;
+        let message = "the target has other properties under the key".to_owned();
+        report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
+    }
+
+    /// Deletes the entities of the source that have copies.
+    fn delete(&mut self, rows: &mut Vec<Moving>) -> Result<()> {
+        if self.job.target.is_none() {
+            rows.iter_mut().for_each(|row| row.is_there = true);
+        }
+        rows.retain(|row| row.is_there);
+        for partition in rows.chunk_by(|a, b| a.source.partition_key() == b.source.partition_key())
+        {
+            for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
+                self.tally.traffic.delete_requests += 1;
+                if self.job.target.is_some() {
+                    self.delete_group(rows.iter().collect())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_group(&mut self, mut rows: Vec<&Moving>) -> Result<()> {
+        let Side { store, table } = self.job.source;
+        let mut tries = 0;
+        while let Some(first) = rows.first() {
+            let mut group = EntityGroup::new(first.source.partition_key());
+            for row in &rows {
+                let etag = row.source.etag().ok_or_else(|| {
+                    Error::new(ErrorKind::Unsupported, "the source sent an entity without an ETag")
+                })?;
+                group.delete_if(row.source.row_key(), etag)?;
+            }
+            let error = match store.commit(table, &group) {
+                Ok(_) => {
+                    self.tally.summary.deleted += rows.len() as u64;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if error.kind() == ErrorKind::OutcomeUnknown && tries < TRIES_MAX {
+                tries += 1;
+                self.keep_undeleted(&mut rows)?;
+                continue;
+            }
+            let index = error.index().or((rows.len() == 1).then_some(0));
+            let Some(index) = index.filter(|index| *index < rows.len() && is_of_row(&error)) else {
+                return Err(error);
+            };
+            let row = rows.remove(index);
+            match error.kind() {
+                ErrorKind::NotFound => self.tally.summary.deleted += 1,
+                _ => self.changed(row),
+            }
+            self.tally.traffic.delete_requests += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads entities whose deletion is not certain, and keeps those that are still to be deleted.
+    fn keep_undeleted(&mut self, rows: &mut Vec<&Moving>) -> Result<()> {
+        let Side { store, table } = self.job.source;
+        let mut kept = Vec::new();
+        for row in rows.drain(..) {
+            let (pk, rk) = (row.source.partition_key(), row.source.row_key());
+            let found = store.get(table, pk, rk, &[])?;
+            self.tally.traffic.read_requests += 1;
+            match found {
+                None => self.tally.summary.deleted += 1,
+                Some(found) if found.etag() == row.source.etag() => kept.push(row),
+                Some(_) => self.changed(row),
+            }
+        }
+        *rows = kept;
+        Ok(())
+    }
+
+    fn changed(&mut self, row: &Moving) {
+        let message = "changed by another writer in the meantime".to_owned();
+        report(self.job, self.tally, row, CopyProblemKind::Changed, message);
+    }
+}
+
+fn report(
+    job: &StoreCopy<'_>,
+    tally: &mut Tally,
+    row: &Moving,
+    kind: CopyProblemKind,
+    message: String,
+) {
+    let (source, target) = (key(&row.source), Some(key(&row.copy)));
+    job.report(tally, CopyProblem { source, target, kind, message });
+}
+
+/// Returns the number of rows, at least one, that one group can have.
+fn group_len(rows: &[Moving]) -> usize {
+    let (mut len, mut bytes, mut size) = (0, 0, 0);
+    for row in rows.iter().take(GROUP_OPERATIONS_MAX) {
+        let (pk, rk) = row.copy.key_bytes();
+        bytes += row.bytes + MEMBER_HEAD + 3 * (pk.len() + rk.len());
+        size += row.copy.size_at_most();
+        if len > 0 && bytes.max(size) > BODY_MAX {
+            break;
+        }
+        len += 1;
+    }
+    len
+}
+
+/// Whether the error is about an entity, not about its table.
+fn is_of_row(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        "EntityAlreadyExists" | "ResourceNotFound" | "UpdateConditionNotSatisfied"
+    )
+}
+
+/// Whether the error is about the size of a group.
+fn is_of_group(error: &Error) -> bool {
+    error.code() == Code::RequestBodyTooLarge.as_str()
+}

@@ -1,0 +1,112 @@
+//! Reads the entities of a table page by page.
+
+use std::collections::VecDeque;
+use std::vec;
+
+use super::continuation::Continuation;
+use super::table_store::{PageQuery, TableStore};
+use crate::error::Result;
+use crate::model::Entity;
+
+/// A table of a store.
+#[derive(Clone, Copy)]
+pub(crate) struct Side<'s> {
+    pub(crate) store: &'s dyn TableStore,
+    pub(crate) table: &'s str,
+}
+
+/// The entities that match one of several filters, page by page, in the order of the filters.
+pub(crate) struct Pages<'s> {
+    side: Side<'s>,
+    filters: VecDeque<String>,
+    select: Vec<String>,
+    next: Option<Continuation>,
+    /// The number of entities to request, so that a page has about [`PAGE_BYTES`].
+    top: usize,
+    top_max: usize,
+    /// The number of requests that were sent.
+    pub(crate) requests: u64,
+}
+
+/// The entities of [`Pages`], one by one. Ends after an error.
+pub(crate) struct Rows<'s> {
+    pages: Option<Pages<'s>>,
+    page: vec::IntoIter<Entity>,
+}
+
+/// The desired size of the entities of a page, in bytes.
+const PAGE_BYTES: usize = 1 << 20;
+/// The number of entities in the first page, whose size is not known.
+const FIRST_PAGE: usize = 100;
+/// The maximum number of entities in a page.
+pub(crate) const PAGE_MAX: usize = 1_000;
+
+impl<'s> Side<'s> {
+    /// Reads the entities that match one of `filters`; none of `select` means all properties.
+    pub(crate) fn pages(self, filters: Vec<String>, select: &[String], top: usize) -> Pages<'s> {
+        let top_max = top.clamp(1, PAGE_MAX);
+        Pages {
+            side: self,
+            filters: filters.into(),
+            select: select.to_vec(),
+            next: None,
+            top: FIRST_PAGE.min(top_max),
+            top_max,
+            requests: 0,
+        }
+    }
+
+    /// Reads the entities that match a filter, one by one.
+    pub(crate) fn rows(self, filter: &str, select: &[String], top: usize) -> Rows<'s> {
+        let pages = self.pages(vec![filter.to_owned()], select, top);
+        Rows { pages: Some(pages), page: Vec::new().into_iter() }
+    }
+}
+
+impl Pages<'_> {
+    /// Returns the next page that has entities; `None` after the last one.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<Entity>>> {
+        while let Some(filter) = self.filters.front() {
+            let select: Vec<&str> = self.select.iter().map(String::as_str).collect();
+            let query = PageQuery {
+                filter,
+                select: &select,
+                top: self.top,
+                continuation: self.next.as_ref(),
+            };
+            let page = self.side.store.query(self.side.table, &query)?;
+            self.requests += 1;
+            self.next = page.next;
+            if self.next.is_none() {
+                self.filters.pop_front();
+            }
+            if !page.entities.is_empty() {
+                let bytes: usize = page.entities.iter().map(Entity::size_at_most).sum();
+                let size = (bytes / page.entities.len()).max(1);
+                self.top = (PAGE_BYTES / size).clamp(1, self.top_max);
+                return Ok(Some(page.entities));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<Entity>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entity) = self.page.next() {
+                return Some(Ok(entity));
+            }
+            match self.pages.as_mut()?.next() {
+                Ok(Some(page)) => self.page = page.into_iter(),
+                Ok(None) => self.pages = None,
+                Err(error) => {
+                    self.pages = None;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
