@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::endpoint::Place;
+#[cfg(feature = "remote")]
+use super::endpoint::{AccountArgs, Service};
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
@@ -27,13 +30,16 @@ const COUNTED_MAX: usize = 10_000;
     rowstone create-table plant readings --ttl 30d")]
 pub(super) struct CreateTable {
     /// The database: a directory, created if it is missing or empty
-    db: PathBuf,
+    db: Place,
     /// The table: 3 to 63 letters and digits, starting with a letter; any case
     table: String,
     /// Rows expire this long after they were written: 90s, 30m, 12h, 7d; Azure Table storage has no
     /// such option
     #[arg(long, value_name = "TIME", value_parser = read_time)]
     ttl: Option<Duration>,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 /// Show or change how long rows of a table live.
@@ -63,11 +69,14 @@ pub(super) struct Ttl {
 )]
 pub(super) struct DropTable {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     #[command(flatten)]
     removal: Removal,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 /// List the tables, with the number of their entities.
@@ -79,18 +88,26 @@ pub(super) struct DropTable {
 )]
 pub(super) struct Tables {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// Count the entities of every table by reading it
     #[arg(long)]
     exact: bool,
     #[command(flatten)]
     format: TableArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 impl CreateTable {
     pub(super) fn run(self) -> Outcome {
         // The name is checked first, so that a refused one does not create a new database.
         check_table_name(&self.table)?;
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            service.refuse(&[("--ttl", self.ttl.is_some())])?;
+            return Ok(service.create_table(&self.table)?);
+        }
         let db = Writer::open(&self.db, Create::IfMissing)?;
         db.ask("create_table", |request| request.text("table", &self.table))?;
         if let Some(ttl) = self.ttl {
@@ -150,6 +167,11 @@ fn time_text(time: Duration) -> String {
 
 impl DropTable {
     pub(super) fn run(self) -> Outcome {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            self.removal.confirm(&format!("all entities of {} at {}", self.table, service.name))?;
+            return Ok(service.delete_table(&self.table)?);
+        }
         let db = Writer::open(&self.db, Create::Never)?;
         self.removal.run(&db, &self.table, "delete_table", &KeyArgs::default())?;
         db.close()
@@ -158,6 +180,11 @@ impl DropTable {
 
 impl Tables {
     pub(super) fn run(self) -> Outcome {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            service.refuse(&[("--exact", self.exact)])?;
+            return self.list(&service);
+        }
         let db = open_to_read(&self.db)?;
         let counted_max = if self.exact { usize::MAX } else { COUNTED_MAX };
         let sized = |name: String| sized(&db, name, counted_max);
@@ -171,6 +198,26 @@ impl Tables {
         let failed = failed.count();
         db.close()?;
         if failed > 0 { Err(Failure::Problems) } else { Ok(()) }
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Tables {
+    /// Lists the names of the tables, of which a service does not know the sizes.
+    fn list(&self, service: &Service) -> Outcome {
+        let names = service.tables()?;
+        let item = |name: &String| json::object(|object| object.text("TableName", name));
+        self.format.print(|output| match self.format.get() {
+            Format::Json => writeln!(output, "{}", json::array(names.iter().map(item))),
+            Format::Ndjson => {
+                output.items(&names.iter().map(item).collect::<Vec<_>>(), Format::Ndjson)
+            }
+            Format::Table if names.is_empty() => Ok(()),
+            format => {
+                let rows = names.iter().map(|name| vec![name.clone()]).collect();
+                write_cells(output, &["TableName"], rows, vec![false], format)
+            }
+        })
     }
 }
 

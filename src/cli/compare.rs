@@ -4,12 +4,18 @@
 //! grow with their size. Timestamps and ETags are ignored. Property types and every bit of a number
 //! are compared.
 
+#[cfg(feature = "remote")]
+mod stores;
+
 use std::cmp::Ordering;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::copy::open_other;
+#[cfg(feature = "remote")]
+use super::endpoint::AccountArgs;
+use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::open::open_to_read;
@@ -28,9 +34,9 @@ use crate::table::Table;
 #[command(after_long_help = HELP)]
 pub(super) struct Compare {
     /// One database
-    a: PathBuf,
+    a: Place,
     /// The other database; may be the same
-    b: PathBuf,
+    b: Place,
     /// Only this table
     #[arg(long)]
     table: Option<String>,
@@ -45,6 +51,9 @@ pub(super) struct Compare {
     /// Stop after this many differences
     #[arg(long, value_name = "N")]
     top: Option<u64>,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const HELP: &str = "\
@@ -55,12 +64,16 @@ Prints a JSON object a line for each difference:
 Timestamps and ETags do not count; types do. With --requests each difference is instead what
 `exec` needs to make B like A; write it to a file first, for a database is open once at a time.
 
+With a Table service, differences of several parts of a table are printed as they are found, each
+part in key order.
+
 Exit status: 0 they are equal, 1 they differ, 2 one of them cannot be opened.
 
 Examples:
   rowstone compare shop shop-monday
   rowstone compare shop moving --table parts --from-partition m --to-partition n
   rowstone compare shop shop --table parts --with partscopy
+  rowstone compare shop env:STORE --table parts
   rowstone compare shop other --requests > catch-up.ndjson
   rowstone exec other < catch-up.ndjson";
 
@@ -69,16 +82,20 @@ const PROGRESS_ROWS: u64 = 1_000;
 
 impl Compare {
     pub(super) fn run(self) -> Outcome {
-        let a = open_to_read(&self.a)?;
-        let b = open_other(&a, &self.a, Some(&self.b), open_to_read)?;
         let mut join = Join {
             output: Output::standard(),
-            progress: Progress::new(None),
+            progress: Arc::new(Progress::new(None)),
             compared: 0,
             differences: 0,
             most: self.top.unwrap_or(u64::MAX),
             requests: self.requests,
         };
+        #[cfg(feature = "remote")]
+        if self.run_stores(&mut join)? {
+            return join.finish();
+        }
+        let a = open_to_read(&self.a)?;
+        let b = open_other(&a, &self.a, Some(&*self.b), open_to_read)?;
         match &self.table {
             Some(table) => {
                 let with = self.with.as_ref().unwrap_or(table);
@@ -86,17 +103,9 @@ impl Compare {
             }
             None => self.databases(&mut join, &a, &b)?,
         }
-        let Join { output, progress, compared, differences, .. } = join;
-        drop(progress);
-        output.finish()?;
         b.close()?;
         a.close()?;
-        eprint_line(&format!(
-            "{} compared, {}",
-            counted(compared, "entity", "entities"),
-            counted(differences, "difference", "differences")
-        ));
-        if differences > 0 { Err(Failure::Problems) } else { Ok(()) }
+        join.finish()
     }
 
     fn databases(&self, join: &mut Join, a: &Db, b: &Db) -> Outcome {
@@ -119,7 +128,7 @@ impl Compare {
 /// A comparison in progress.
 struct Join {
     output: Output,
-    progress: Progress,
+    progress: Arc<Progress>,
     /// The number of distinct keys that were compared.
     compared: u64,
     differences: u64,
@@ -178,6 +187,19 @@ impl Join {
             }
         }
         Ok(())
+    }
+
+    /// Flushes the output, and prints the number of differences.
+    fn finish(self) -> Outcome {
+        let Join { output, progress, compared, differences, .. } = self;
+        drop(progress);
+        output.finish()?;
+        eprint_line(&format!(
+            "{} compared, {}",
+            counted(compared, "entity", "entities"),
+            counted(differences, "difference", "differences")
+        ));
+        if differences > 0 { Err(Failure::Problems) } else { Ok(()) }
     }
 
     fn tell(&mut self, tables: [&str; 2], difference: Difference<'_>) -> Outcome {

@@ -4,9 +4,14 @@
 //! * templates and filter are parsed before a database is created;
 //! * a database is opened once, even if it contains both tables.
 //!
-//! Not here: moving whole files (`moving`), comparing tables (`compare`). `dialect` has `--check`.
+//! Not here: moving whole files (`moving`), comparing tables (`compare`), copies with a Table
+//! service (`copy::stores`), `--check` (`copy::dialect`).
 
+#[cfg(feature = "remote")]
+mod arguments;
 mod dialect;
+#[cfg(feature = "remote")]
+mod stores;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +19,9 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 
+#[cfg(feature = "remote")]
+use super::endpoint::AccountArgs;
+use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Overwrite};
 use super::open::{Create, FilterArgs, open, open_to_read};
@@ -41,12 +49,12 @@ const SHOWN_MAX: usize = 10;
 #[command(after_long_help = COPY_HELP)]
 pub(super) struct Copy {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     /// The target database, created if it is missing [default: the same]
     #[arg(long, value_name = "DB", required_unless_present_any = ["into", "check"])]
-    to: Option<PathBuf>,
+    to: Option<Place>,
     /// The target table, created if it is missing [default: the same name]
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
@@ -79,6 +87,12 @@ pub(super) struct Copy {
     rejects: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    stores: arguments::StoreArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
     /// How to print the summary
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -94,6 +108,11 @@ where they are, and are reported, as is what cannot be copied; the exit status i
 Within a table both keys must be made of properties that are copied. Copies have Timestamps of their
 own; export-range moves entities with theirs.
 
+With a Table service several parts of the table are copied at once. A killed copy with --state FILE
+continues behind the last copied entity of each part when it is repeated. --dry-run counts requests:
+the hosted service bills each as one transaction. Without a directory on both sides, new keys exclude
+--replace and --then-delete.
+
 --check finds before a move which entities a service would refuse, and exits with 3 if there are any.
 The rules of cosmos are from the documentation of Azure Cosmos DB for Table; rowstone was never run
 against it.
@@ -104,7 +123,9 @@ Examples:
       --row-key '{time_hour}-{carrier}{flight}'
   rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
   rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" \\
-      --select dest,dep_delay";
+      --select dest,dep_delay
+  rowstone copy flights Flights --to env:STORE --state flights.state
+  rowstone copy env:STORE Flights --to flights";
 
 /// Find entities that refer to missing ones.
 #[derive(Args)]
@@ -155,7 +176,7 @@ Examples:
 pub(super) fn open_other(
     db: &Db,
     path: &Path,
-    other: Option<&PathBuf>,
+    other: Option<&Path>,
     open: impl FnOnce(&Path) -> Outcome<Db>,
 ) -> Outcome<Db> {
     match other {
@@ -171,6 +192,10 @@ impl Copy {
         self.check()?;
         if let Some(dialect) = self.dialect {
             return self.run_check(dialect, filter);
+        }
+        #[cfg(feature = "remote")]
+        if self.run_stores()? {
+            return Ok(());
         }
         let db = match &self.to {
             // The process that has the source open cannot write to another database.
@@ -188,7 +213,7 @@ impl Copy {
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
         let create = |path: &Path| open(path, Create::IfMissing);
-        let other = open_other(&db, &self.db, self.to.as_ref(), create)?;
+        let other = open_other(&db, &self.db, self.to.as_deref(), create)?;
         let target = other.table_or_create(self.target_name())?;
         let mut job = self.job(&source, &target, filter)?;
         if let Some(file) = rejects.clone() {
@@ -208,7 +233,7 @@ impl Copy {
             file.flush()?;
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, seconds))?;
+        print(|output| self.write(output, &summary, &[], seconds))?;
         drop((source, target));
         other.close()?;
         db.close()?;
@@ -244,7 +269,7 @@ impl Copy {
             }
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, seconds))?;
+        print(|output| self.write(output, &summary, &[], seconds))?;
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }
 
@@ -274,15 +299,23 @@ impl Copy {
         Ok(job)
     }
 
-    fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> io::Result<()> {
+    /// Writes the counts of the summary and `more` counts.
+    fn write(
+        &self,
+        output: &mut Output,
+        summary: &CopySummary,
+        more: &[(&'static str, u64)],
+        seconds: f64,
+    ) -> io::Result<()> {
+        let fields = [&summary.fields(), more].concat();
         match self.format {
             Format::Json | Format::Ndjson => output.object(|object| {
-                summary.fields().iter().for_each(|(name, count)| object.raw(name, count));
+                fields.iter().for_each(|(name, count)| object.raw(name, count));
                 object.raw("seconds", format_args!("{seconds:.3}"));
                 object.objects("problems", &summary.problems, put_problem);
             }),
             Format::Table | Format::Csv => {
-                write_fields(output, &summary.fields(), self.format)?;
+                write_fields(output, &fields, self.format)?;
                 if self.rejects.is_none() && self.format == Format::Table {
                     show_problems(summary);
                 }
@@ -319,9 +352,10 @@ fn write_fields(
     if format == Format::Csv {
         return write_counters(output, fields, format);
     }
-    let mut shown = fields.iter().enumerate().filter(|(i, (_, value))| *i == 0 || *value > 0);
-    shown.try_for_each(|(_, (name, value))| {
-        writeln!(output, "{name:<9}  {:>12}", with_thousands(*value))
+    let shown = fields.iter().enumerate().filter(|(i, (_, value))| *i == 0 || *value > 0);
+    let width = shown.clone().map(|(_, (name, _))| name.len()).fold(9, usize::max);
+    shown.into_iter().try_for_each(|(_, (name, value))| {
+        writeln!(output, "{name:<width$}  {:>12}", with_thousands(*value))
     })
 }
 
@@ -329,7 +363,7 @@ impl CheckRefs {
     pub(super) fn run(self) -> Outcome {
         let filter = self.filter.read()?;
         let db = open_to_read(&self.db)?;
-        let other = open_other(&db, &self.db, self.to.as_ref(), open_to_read)?;
+        let other = open_other(&db, &self.db, self.to.as_deref(), open_to_read)?;
         let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
         let check = ReferenceCheck::new(&source, &target, &self.partition_key, &self.row_key)?;
         let check = check.filter(filter)?;

@@ -1,10 +1,12 @@
 //! Implements the commands for entities: `put`, `get`, `delete`, `scan`.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::endpoint::Place;
+#[cfg(feature = "remote")]
+use super::endpoint::{AccountArgs, Service, condition, create_missing_table};
 use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
@@ -16,7 +18,7 @@ use super::writer::Writer;
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
-use crate::model::check_table_name;
+use crate::model::{Entity, check_table_name};
 use crate::options::Durability;
 use crate::query::Filter;
 
@@ -29,7 +31,7 @@ const ENTITY_TEXT_MAX: u64 = 16 << 20;
 #[command(after_long_help = PUT_HELP)]
 pub(super) struct Put {
     /// The database: a directory, created if it is missing or empty
-    db: PathBuf,
+    db: Place,
     /// The table, created if it is missing
     table: String,
     /// The entity as JSON of the Table service, or - to read it from standard input
@@ -40,9 +42,12 @@ pub(super) struct Put {
     /// Only if the entity still has this etag (with --mode replace or merge)
     #[arg(long)]
     etag: Option<String>,
-    /// The event that the write survives
-    #[arg(long, value_enum, default_value_t = Durability::Sync)]
-    durability: Durability,
+    /// The event that the write survives [default: sync]
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const PUT_HELP: &str = "\
@@ -89,7 +94,7 @@ impl PutMode {
     rowstone get shop parts bolts m4x20 --select Price,Stock --format json")]
 pub(super) struct Get {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     /// The PartitionKey
@@ -102,6 +107,9 @@ pub(super) struct Get {
     /// How to print the entity
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 /// Delete one entity, or a range of keys in one commit.
@@ -113,7 +121,7 @@ pub(super) struct Get {
     too are merged.")]
 pub(super) struct Delete {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     /// The PartitionKey
@@ -127,11 +135,14 @@ pub(super) struct Delete {
     /// Only if the entity still has this etag
     #[arg(long, requires = "partition_key")]
     etag: Option<String>,
-    /// The event that the deletion survives
-    #[arg(long, value_enum, default_value_t = Durability::Sync)]
-    durability: Durability,
+    /// The event that the deletion survives [default: sync]
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
     #[command(flatten)]
     removal: Removal,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 /// Print the entities of a table or a range of keys, in key order.
@@ -141,7 +152,7 @@ pub(super) struct Delete {
     --from 2013-07-01 --to 2013-07-02\n  rowstone scan flights Flights --format ndjson | head")]
 pub(super) struct Scan {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     #[command(flatten)]
@@ -154,19 +165,29 @@ pub(super) struct Scan {
     select: Option<Vec<String>>,
     #[command(flatten)]
     format: TableArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 impl Put {
     pub(super) fn run(self) -> Outcome {
         let text = self.text()?;
-        odata::read_entity(&text)?;
-        self.etag.as_deref().map(read_etag).transpose()?;
+        let entity = odata::read_entity(&text)?;
         if self.etag.is_some() && !matches!(self.mode, PutMode::Replace | PutMode::Merge) {
             let text = "--etag requires --mode replace or --mode merge";
             return Err(Failure::Usage(text.into()));
         }
         check_table_name(&self.table)?;
-        let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            service.refuse(&[("--durability", self.durability.is_some())])?;
+            return self.send(&service, &entity);
+        }
+        drop(entity);
+        self.etag.as_deref().map(read_etag).transpose()?;
+        let durability = self.durability.unwrap_or(Durability::Sync);
+        let db = Writer::open_durable(&self.db, Create::IfMissing, durability)?;
         db.create_missing_table(&self.table)?;
         let etag = match self.mode {
             PutMode::Replace | PutMode::Merge => Some(self.etag.as_deref().unwrap_or("*")),
@@ -196,11 +217,43 @@ impl Put {
     }
 }
 
+#[cfg(feature = "remote")]
+impl Put {
+    fn send(&self, service: &Service, entity: &Entity) -> Outcome {
+        let condition = condition(self.etag.as_deref())?;
+        let write = || match self.mode {
+            PutMode::Insert => service.insert(&self.table, entity),
+            PutMode::Replace => service.replace(&self.table, entity, &condition),
+            PutMode::Merge => service.merge(&self.table, entity, &condition),
+            PutMode::Upsert => service.upsert(&self.table, entity),
+            PutMode::UpsertMerge => service.upsert_merge(&self.table, entity),
+        };
+        let etag = match write() {
+            Err(error) if error.code() == Code::TableNotFound.as_str() => {
+                create_missing_table(&**service, &self.table)?;
+                write()?
+            }
+            written => written?,
+        };
+        print(|output| writeln!(output, "{etag}"))
+    }
+}
+
 impl Get {
     pub(super) fn run(self) -> Outcome {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            let found = service.get(&self.table, &self.partition_key, &self.row_key, &[])?;
+            return self.show(found);
+        }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
-        let found = table.get(&self.partition_key, &self.row_key)?;
+        self.show(table.get(&self.partition_key, &self.row_key)?)?;
+        drop(table);
+        Ok(db.close()?)
+    }
+
+    fn show(&self, found: Option<Entity>) -> Outcome {
         let entity = found.ok_or_else(|| self.missing())?;
         let select = self.select.as_deref();
         let one = || Ok(std::iter::once(Ok(entity.clone())));
@@ -208,8 +261,7 @@ impl Get {
             Format::Table => Ok(write_entity(output, &entity, select)?),
             Format::Csv => write_entities(output, one, select, Format::Csv),
             Format::Json | Format::Ndjson => write_entities(output, one, select, Format::Ndjson),
-        })?;
-        Ok(db.close()?)
+        })
     }
 
     fn missing(&self) -> Failure {
@@ -221,8 +273,19 @@ impl Get {
 
 impl Delete {
     pub(super) fn run(self) -> Outcome {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            let is_range = self.partition_key.is_none();
+            let durability = self.durability.is_some();
+            service.refuse(&[("a range", is_range), ("--durability", durability)])?;
+            let (pk, rk) = (self.partition_key.as_deref(), self.row_key.as_deref());
+            let (pk, rk) = (pk.unwrap_or_default(), rk.unwrap_or_default());
+            let condition = condition(self.etag.as_deref())?;
+            return Ok(service.delete(&self.table, pk, rk, &condition)?);
+        }
         self.etag.as_deref().map(read_etag).transpose()?;
-        let db = Writer::open_durable(&self.db, Create::Never, self.durability)?;
+        let durability = self.durability.unwrap_or(Durability::Sync);
+        let db = Writer::open_durable(&self.db, Create::Never, durability)?;
         match self.partition_key.as_deref().zip(self.row_key.as_deref()) {
             None => self.removal.run(&db, &self.table, "delete_range", &self.keys)?,
             Some((pk, rk)) => {
@@ -240,6 +303,12 @@ impl Delete {
 
 impl Scan {
     pub(super) fn run(self) -> Outcome {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            let (select, format) = (self.select.as_deref(), self.format.get());
+            let entities = || Ok(service.rows(&self.table, &self.keys.filter(), select, self.top));
+            return self.format.print(|output| write_entities(output, entities, select, format));
+        }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let entities = || {

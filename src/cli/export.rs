@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
+#[cfg(feature = "remote")]
+use super::endpoint::AccountArgs;
+use super::endpoint::Place;
 use super::failure::{Failure, Outcome};
 use super::files::Overwrite;
 use super::help;
@@ -24,7 +27,7 @@ use crate::model::Entity;
 #[command(after_long_help = EXPORT_HELP)]
 pub(super) struct Export {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     #[command(flatten)]
@@ -40,6 +43,9 @@ pub(super) struct Export {
     out: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 /// How entities are written.
@@ -97,25 +103,40 @@ impl Export {
                 return Err(Failure::Usage("Parquet is not text: name a file with --out".into()));
             }
         }
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            let entities = || Ok(service.rows(&self.table, self.filter.text(), None, None));
+            let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
+            self.write(&mut output, entities)?;
+            return output.finish();
+        }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let query = table.query(filter.clone())?;
         let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
         let matched = Cell::new(false);
         let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
-        match self.format {
-            ExportFormat::Rows(format @ (Format::Csv | Format::Table)) => {
-                write_entities(&mut output, entities, None, format)?;
-            }
-            ExportFormat::Rows(format) => self.write_json(&mut output, entities()?, format)?,
-            #[cfg(feature = "parquet")]
-            ExportFormat::Parquet => write_parquet(&mut output, entities)?,
-            #[cfg(not(feature = "parquet"))]
-            ExportFormat::Parquet => (),
-        }
+        self.write(&mut output, entities)?;
         output.finish()?;
         note(&table, &filter, None, matched.get());
         Ok(db.close()?)
+    }
+
+    fn write<I: Iterator<Item = Result<Entity>>>(
+        &self,
+        output: &mut Output,
+        entities: impl Fn() -> Result<I>,
+    ) -> Outcome {
+        match self.format {
+            ExportFormat::Rows(format @ (Format::Csv | Format::Table)) => {
+                write_entities(output, entities, None, format)
+            }
+            ExportFormat::Rows(format) => self.write_json(output, entities()?, format),
+            #[cfg(feature = "parquet")]
+            ExportFormat::Parquet => write_parquet(output, entities),
+            #[cfg(not(feature = "parquet"))]
+            ExportFormat::Parquet => Ok(()),
+        }
     }
 
     fn write_json(

@@ -1,5 +1,6 @@
-//! Parses the paths among the arguments: refuses a URL or a connection string, which would become
-//! the name of a directory.
+//! Parses the paths among the arguments: refuses a URL, a connection string or the name of a Table
+//! service, which would become the name of a directory. `endpoint` parses the arguments that may be
+//! a service.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -64,6 +65,9 @@ pub(super) fn foreign(text: &str) -> Option<&'static str> {
     if scheme.is_some_and(is_scheme) {
         return Some("a URL");
     }
+    if ["env:", "file:"].iter().any(|prefix| text.starts_with(prefix)) {
+        return Some("the name of a Table service");
+    }
     let names = text.split([';', '?', '&']).filter_map(|part| part.split_once('='));
     let mut names = names.map(|(name, _)| name.trim().to_ascii_lowercase());
     names.any(|name| PARTS.contains(&&*name)).then_some("a connection string")
@@ -83,8 +87,20 @@ mod tests {
         for text in [keys, "UseDevelopmentStorage=true", "accountkey=b==", signed] {
             assert_eq!(foreign(text), Some("a connection string"), "{text}");
         }
-        for path in ["db", "/var/lib/shop", "../a=b", "a;b", "c:\\db", "./https://x", "x://y", "=;"]
-        {
+        for name in ["env:STORE", "file:/etc/store"] {
+            assert_eq!(foreign(name), Some("the name of a Table service"), "{name}");
+        }
+        for path in [
+            "./env:STORE",
+            "db",
+            "/var/lib/shop",
+            "../a=b",
+            "a;b",
+            "c:\\db",
+            "./https://x",
+            "x://y",
+            "=;",
+        ] {
             assert_eq!(foreign(path), None, "{path}");
         }
     }

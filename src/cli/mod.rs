@@ -1,10 +1,10 @@
-//! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON. One file per
-//! command or group of commands; `catalog` has those for tables, `data` those for entities,
-//! `service` has `serve` and `sas`, `pressure` and `stress` are the command `stress`. `help` groups
-//! the commands, `local_path` refuses paths that are URLs, `unmatched` finds filters that cannot
-//! match, `layout` fits tables to the terminal. `writer` executes a command's requests in this
-//! process or in the one that has the database open, and `removal` asks before many entities are
-//! removed. JSON is in `json`.
+//! The `rowstone` program: parses arguments, runs commands, and prints tables or JSON. One file
+//! per command or group of commands; `catalog` has those for tables, `data` those for entities,
+//! `service` has `serve` and `sas`, `pressure` and `stress` are the command `stress`. `help`
+//! groups the commands, `local_path` refuses paths that are URLs, `endpoint` opens Table
+//! services, `unmatched` finds filters that cannot match, `layout` fits tables to the terminal.
+//! `writer` executes a command's requests in this process or in the one that has the database
+//! open, and `removal` asks before many entities are removed. JSON is in `json`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -23,6 +23,7 @@ mod data;
 mod describe;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
+mod endpoint;
 mod exec;
 mod export;
 mod failure;

@@ -147,6 +147,23 @@ impl KeyArgs {
         key_range(partition, [from, to], [low, high])
     }
 
+    /// Returns a filter that matches the range; empty for the whole table.
+    #[cfg(feature = "remote")]
+    pub(super) fn filter(&self) -> String {
+        use crate::store::slice::quoted;
+        let [partition, from, to, low, high] = self.members().map(|(_, key)| key);
+        let terms = [
+            ("PartitionKey eq", partition),
+            ("RowKey ge", from),
+            ("RowKey lt", to),
+            ("PartitionKey ge", low),
+            ("PartitionKey lt", high),
+        ];
+        let terms =
+            terms.iter().filter_map(|(term, key)| Some(format!("{term} {}", quoted((*key)?))));
+        terms.collect::<Vec<_>>().join(" and ")
+    }
+
     /// Adds the members that describe the range to a request.
     pub(super) fn put(&self, object: &mut Object<'_>) {
         for (name, key) in self.members() {

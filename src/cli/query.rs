@@ -10,11 +10,13 @@
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
+use super::endpoint::Place;
+#[cfg(feature = "remote")]
+use super::endpoint::{AccountArgs, Service};
 use super::failure::{Failure, Outcome, eprint_line};
 use super::open::{FilterArgs, open_to_read};
 use super::order::{self, Order};
@@ -36,7 +38,7 @@ const PAGE_ENTITIES: usize = 1_000;
 #[command(after_long_help = QUERY_HELP)]
 pub(super) struct Query {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table
     table: String,
     #[command(flatten)]
@@ -78,6 +80,9 @@ pub(super) struct Query {
     by_partition: bool,
     #[command(flatten)]
     format: TableArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const QUERY_HELP: &str = "\
@@ -118,6 +123,10 @@ impl Query {
         }
         if self.by_partition && !self.count && self.aggregate.is_none() {
             return Err(Failure::Usage("--by-partition requires --count or --aggregate".into()));
+        }
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            return self.run_at(&service);
         }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
@@ -307,6 +316,43 @@ impl Query {
         });
         let right = (0..columns.len()).map(|i| i > 0).collect();
         Ok(write_cells(output, &columns, rows.collect(), right, self.format.get())?)
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Query {
+    /// Queries a Table service page by page.
+    fn run_at(&self, service: &Service) -> Outcome {
+        service.refuse(&[
+            ("--page", self.page),
+            ("--next-pk", self.next_pk.is_some()),
+            ("--reverse", self.reverse),
+            ("--order-by", self.order_by.is_some()),
+            ("--explain", self.explain),
+            ("--aggregate", self.aggregate.is_some()),
+            ("--by-partition", self.by_partition),
+        ])?;
+        let top = self.top.or_else(|| self.is_cut().then_some(PAGE_ENTITIES));
+        let keys = ["PartitionKey".to_owned()];
+        let select = if self.count { Some(&keys[..]) } else { self.names() };
+        let entities = || service.rows(&self.table, self.filter.text(), select, top);
+        let count = Cell::new(0u64);
+        self.format.print(|output| {
+            if self.count {
+                let counted = entities().try_fold(0u64, |sum, row| row.map(|_| sum + 1))?;
+                return self.write_one(output, &counted, &Cell::new(false));
+            }
+            let counted = || {
+                count.set(0);
+                Ok(entities().inspect(|_| count.set(count.get() + 1)))
+            };
+            write_entities(output, counted, self.names(), self.format.get())
+        })?;
+        if self.top.is_none() && top.is_some_and(|top| count.get() == top as u64) {
+            let shown = with_thousands(count.get());
+            eprint_line(&format!("{shown} shown, there may be more: --top N shows N of them"));
+        }
+        Ok(())
     }
 }
 

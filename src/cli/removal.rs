@@ -64,7 +64,8 @@ impl Removal {
         Ok(())
     }
 
-    fn confirm(&self, what: &str) -> Outcome {
+    /// Asks whether `what` is to be removed. An error ends the command.
+    pub(super) fn confirm(&self, what: &str) -> Outcome {
         if self.yes {
             return Ok(());
         }

@@ -21,6 +21,8 @@ mod malformed;
 mod shared;
 mod slow;
 mod stop;
+#[cfg(feature = "remote")]
+mod stores;
 mod tls;
 mod watched;
 

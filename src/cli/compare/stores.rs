@@ -1,0 +1,109 @@
+//! `compare` with a Table service.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Compare, Difference, Join};
+use crate::cli::endpoint::{Place, Service};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::open::open_to_read;
+use crate::db::Db;
+use crate::store::TableStore;
+use crate::store::compare::Comparison;
+use crate::store::pages::{PAGE_MAX, Side};
+
+/// The slices that are compared at once.
+const WORKERS: usize = 4;
+
+/// A store of a comparison.
+enum Store {
+    Directory(Db),
+    Service(Service),
+}
+
+impl Store {
+    fn get(&self) -> &dyn TableStore {
+        match self {
+            Self::Directory(db) => db,
+            Self::Service(service) => &**service,
+        }
+    }
+}
+
+impl Compare {
+    /// Compares if one of the stores is a service. Returns false otherwise.
+    pub(super) fn run_stores(&self, join: &mut Join) -> Outcome<bool> {
+        let [a, b] = [&self.a, &self.b].map(|place| self.account.open(place));
+        let (a, b) = (a?, b?);
+        if a.is_none() && b.is_none() {
+            return Ok(false);
+        }
+        let open = |service: Option<Service>, place: &Place| -> Outcome<Store> {
+            Ok(match service {
+                Some(service) => Store::Service(service),
+                None => Store::Directory(open_to_read(place)?),
+            })
+        };
+        let stores = [open(a, &self.a)?, open(b, &self.b)?];
+        self.join_stores(join, &stores)?;
+        stores.into_iter().try_for_each(Store::close)?;
+        Ok(true)
+    }
+
+    fn join_stores(&self, join: &mut Join, [a, b]: &[Store; 2]) -> Outcome {
+        if let Some(table) = &self.table {
+            let with = self.with.as_ref().unwrap_or(table);
+            return self.join_tables(join, (a, table), (b, with));
+        }
+        let names = |store: &Store| -> Outcome<BTreeSet<String>> {
+            Ok(store.get().tables()?.into_iter().collect())
+        };
+        let (of_a, of_b) = (names(a)?, names(b)?);
+        for name in &of_a {
+            if of_b.contains(name) {
+                self.join_tables(join, (a, name), (b, name))?;
+                continue;
+            }
+            join.tell([name, name], Difference::TableOnlyA)?;
+            if self.requests {
+                let side = Side { store: a.get(), table: name };
+                for entity in side.rows(&self.keys.filter(), &[], PAGE_MAX) {
+                    join.tell([name, name], Difference::Entities(Some(&entity?), None))?;
+                }
+            }
+        }
+        of_b.difference(&of_a).try_for_each(|name| join.tell([name, name], Difference::TableOnlyB))
+    }
+
+    fn join_tables(
+        &self,
+        join: &mut Join,
+        (a, of_a): (&Store, &str),
+        (b, of_b): (&Store, &str),
+    ) -> Outcome {
+        let comparison = Comparison {
+            a: Side { store: a.get(), table: of_a },
+            b: Side { store: b.get(), table: of_b },
+            filter: &self.keys.filter(),
+            workers: WORKERS,
+        };
+        let (progress, before) = (Arc::clone(&join.progress), join.compared);
+        let mut told = Ok(());
+        let compared = comparison.run(&|keys| progress.reach(before + keys), |(one, other)| {
+            told = join.tell([of_a, of_b], Difference::Entities(one.as_ref(), other.as_ref()));
+            told.is_ok() && join.differences < join.most
+        });
+        told?;
+        join.compared += compared.map_err(Failure::from)?;
+        Ok(())
+    }
+}
+
+impl Store {
+    fn close(self) -> Outcome {
+        match self {
+            Self::Directory(db) => Ok(db.close()?),
+            Self::Service(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Parses the argument of the commands that work with a directory and with a Table service, and
+//! opens the service.
+//!
+//! Invariants
+//! * an argument with a key or a signature is refused, because other users of the machine see the
+//!   arguments of programs; the message does not repeat it;
+//! * a refused argument creates nothing.
+//!
+//! `local_path` parses the arguments that are paths only.
+
+use std::ffi::OsStr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+#[cfg(feature = "remote")]
+use clap::Args;
+use clap::builder::{TypedValueParser, ValueParserFactory};
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
+
+#[cfg(feature = "remote")]
+use super::failure::{Failure, Outcome};
+use super::local_path::foreign;
+#[cfg(feature = "remote")]
+use crate::{
+    error::Result,
+    model::{ETag, Entity},
+    store::pages::{PAGE_MAX, Side},
+    store::{Condition, Remote, TableStore},
+};
+
+/// The directory of a database, or the text that names a Table service.
+#[derive(Clone, Debug)]
+pub(super) struct Place(PathBuf);
+
+/// The account of the services that are named by URLs.
+#[cfg(feature = "remote")]
+#[derive(Args)]
+pub(super) struct AccountArgs {
+    /// A database may also be a Table service: UseDevelopmentStorage=true, env:NAME or file:PATH (a
+    /// variable or a file with a connection string), or a URL. This is the account of a URL: a file
+    /// with a connection string or a shared access signature, or env:NAME
+    #[arg(long, value_name = "FILE")]
+    account_file: Option<String>,
+}
+
+/// The texts that name a Table service.
+const ACCEPTED: &str =
+    "UseDevelopmentStorage=true, env:NAME, file:PATH, or a URL with --account-file";
+
+impl Deref for Place {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct PlaceParser;
+
+impl ValueParserFactory for Place {
+    type Parser = PlaceParser;
+
+    fn value_parser() -> PlaceParser {
+        PlaceParser
+    }
+}
+
+impl TypedValueParser for PlaceParser {
+    type Value = Place;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Place, Error> {
+        let text = value.to_str().unwrap_or_default();
+        let problem = match foreign(text) {
+            None => return Ok(Place(value.into())),
+            Some(_) if is_service(text) && cfg!(feature = "remote") => {
+                return Ok(Place(value.into()));
+            }
+            Some(_) if is_service(text) => {
+                "is a Table service, but must be a path: this build lacks the feature remote\n  \
+                 try: cargo install rowstone --features remote"
+                    .to_owned()
+            }
+            Some(kind) => format!(
+                "is {kind}, but must be a path, {ACCEPTED}: other users see the arguments of \
+                 programs"
+            ),
+        };
+        let name = argument.map(Arg::to_string).unwrap_or_default();
+        let message = format!("{name} {problem}; nothing was made\n");
+        Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command))
+    }
+}
+
+/// Whether `text` names a service, and has neither a key nor a signature.
+fn is_service(text: &str) -> bool {
+    let has_prefix = |prefix: &str| text.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    let is_url = has_prefix("http://") || has_prefix("https://");
+    match is_url {
+        true => !text.contains(['?', '@', ';', '=']),
+        false => {
+            text.eq_ignore_ascii_case("UseDevelopmentStorage=true")
+                || (has_prefix("env:") || has_prefix("file:")) && !text.contains("://")
+        }
+    }
+}
+
+/// A Table service that is open.
+#[cfg(feature = "remote")]
+pub(super) struct Service {
+    remote: Remote,
+    /// Its URL, without a signature.
+    pub(super) name: String,
+}
+
+#[cfg(feature = "remote")]
+impl Deref for Service {
+    type Target = dyn TableStore;
+
+    fn deref(&self) -> &Self::Target {
+        &self.remote
+    }
+}
+
+#[cfg(feature = "remote")]
+impl AccountArgs {
+    /// Opens the service that `place` names; `None` for a directory. Sends nothing.
+    pub(super) fn open(&self, place: &Place) -> Outcome<Option<Service>> {
+        let text = place.to_str().unwrap_or_default();
+        if foreign(text).is_none() {
+            return Ok(None);
+        }
+        let opened = match text.starts_with("http") {
+            false => Remote::open(text),
+            true => {
+                let Some(file) = &self.account_file else {
+                    let text = format!(
+                        "{text} is a URL: it must be a path, or --account-file FILE must name its account"
+                    );
+                    return Err(Failure::Usage(text));
+                };
+                Remote::open(&with_account(text, &read_account(file)?)?)
+            }
+        };
+        let remote = opened.map_err(|error| Failure::Usage(format!("{text}: {error}")))?;
+        let name = format!("{remote:?}");
+        Ok(Some(Service { remote, name }))
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Service {
+    /// Reads the entities that match a filter, at most `top`, with at least the properties
+    /// `select`.
+    pub(super) fn rows<'s>(
+        &'s self,
+        table: &'s str,
+        filter: &str,
+        select: Option<&[String]>,
+        top: Option<usize>,
+    ) -> impl Iterator<Item = Result<Entity>> + use<'s> {
+        let select = select.filter(|names| names.iter().all(|name| name != "*")).unwrap_or(&[]);
+        let keys = ["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned);
+        let names = match select {
+            [] => Vec::new(),
+            select => select
+                .iter()
+                .chain(keys.iter().filter(|key| !select.contains(key)))
+                .cloned()
+                .collect(),
+        };
+        let top = top.unwrap_or(usize::MAX);
+        let side = Side { store: &self.remote, table };
+        side.rows(filter, &names, top.min(PAGE_MAX)).take(top)
+    }
+
+    /// Refuses options that only a directory has.
+    pub(super) fn refuse(&self, options: &[(&str, bool)]) -> Outcome {
+        match options.iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => {
+                let text =
+                    format!("{name} is for a directory, but {} is a Table service", self.name);
+                Err(Failure::Usage(text))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Creates a table unless it exists.
+#[cfg(feature = "remote")]
+pub(super) fn create_missing_table(store: &dyn TableStore, table: &str) -> Outcome {
+    match store.create_table(table) {
+        Err(error) if error.code() == "TableAlreadyExists" => Ok(()),
+        created => Ok(created?),
+    }
+}
+
+/// Returns the condition for an ETag that was given; any state without one.
+#[cfg(feature = "remote")]
+pub(super) fn condition(etag: Option<&str>) -> Outcome<Condition> {
+    match etag {
+        None | Some("*") => Ok(Condition::Any),
+        Some(etag) => Ok(Condition::Match(etag.parse::<ETag>()?)),
+    }
+}
+
+/// Reads the text that has the account of a URL.
+#[cfg(feature = "remote")]
+fn read_account(file: &str) -> Outcome<String> {
+    use std::io::Read;
+    /// Far above the length of a connection string.
+    const BYTES_MAX: u64 = 64 << 10;
+    if let Some(name) = file.strip_prefix("env:") {
+        let missing = |_| Failure::Usage(format!("the environment has no variable {name}"));
+        return std::env::var(name).map_err(missing);
+    }
+    let failed = |error| Failure::Usage(format!("cannot read {file}: {error}"));
+    let opened = super::files::open_path(Path::new(file)).map_err(failed)?;
+    let mut text = String::new();
+    opened.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// Returns a connection string for `url`. The account's own address does not count.
+#[cfg(feature = "remote")]
+fn with_account(url: &str, account: &str) -> Outcome<String> {
+    let account = account.trim().trim_start_matches('?');
+    let is_signature = account.split('&').any(|part| part.starts_with("sig="));
+    if is_signature && !account.contains("://") && !account.contains(';') {
+        return Ok(format!("{url}?{account}"));
+    }
+    let parts = account.split(';').map(str::trim).filter(|part| !part.is_empty());
+    let name = |part: &str| part.split('=').next().unwrap_or_default().to_ascii_lowercase();
+    let parts: Vec<&str> = parts.filter(|part| name(part) != "tableendpoint").collect();
+    let has = |wanted: &str| parts.iter().any(|part| name(part) == wanted);
+    if !has("accountkey") && !has("sharedaccesssignature") && !has("usedevelopmentstorage") {
+        let text = "the file of --account-file has no connection string or shared access signature";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(format!("{};TableEndpoint={url}", parts.join(";")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_with_a_key_name_no_service() {
+        for text in [
+            "UseDevelopmentStorage=true",
+            "usedevelopmentstorage=TRUE",
+            "env:STORE",
+            "file:/etc/store",
+            "https://acme.table.core.windows.net",
+            "http://127.0.0.1:10002/devstoreaccount1",
+        ] {
+            assert!(is_service(text) && foreign(text).is_some(), "{text}");
+        }
+        for text in [
+            "UseDevelopmentStorage=true;AccountKey=a",
+            "AccountName=a;AccountKey=b",
+            "https://a.table.core.windows.net?sv=1&sig=x",
+            "https://a:b@c/",
+            "file:///etc/store",
+            "s3://a",
+            "env:",
+        ] {
+            assert!(!is_service(text), "{text}");
+        }
+        for text in ["./env:STORE", "db", "env"] {
+            assert!(!is_service(text) && foreign(text).is_none(), "{text}");
+        }
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn an_account_is_joined_with_a_url() {
+        let url = "http://127.0.0.1:1/acme";
+        let joined = |account: &str| with_account(url, account).ok();
+        let key = "AccountName=acme;AccountKey=a2V5";
+        assert_eq!(joined(key), Some(format!("{key};TableEndpoint={url}")));
+        let other = format!("{key};TableEndpoint=https://other;\n");
+        assert_eq!(joined(&other), Some(format!("{key};TableEndpoint={url}")));
+        assert_eq!(joined("?sv=1&sig=x\n"), Some(format!("{url}?sv=1&sig=x")));
+        for text in ["", "AccountName=acme", "key"] {
+            assert_eq!(joined(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Commands over the URL of a server: the verbs of a store, `copy` there and back, `compare`, and
+//! copies that are killed.
+//!
+//! `ROWSTONE_KILLS=200` sets the number of kills.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rowstone::retry::Rng;
+use rowstone::{DateTime, Db, Entity, Guid};
+
+use super::{Place, Server};
+
+/// The default number of kills of `copy`.
+const KILLS: u64 = 10;
+/// The maximum time before a kill.
+const LIFE_MILLIS: u64 = 250;
+
+/// A server, and a directory with a table to copy.
+struct Stores {
+    place: Place,
+    server: Server,
+}
+
+impl Stores {
+    fn new(rows: u32) -> Self {
+        let place = Place::new();
+        let db = Db::open(place.path("src")).unwrap();
+        let mut loader = db.create_table("Tab").unwrap().loader();
+        for i in 0..rows {
+            let entity = Entity::new(format!("it's {}", i / 700), format!("{i:06} \u{e9}"))
+                .with("Text", "\u{1f600}\"\\\n".repeat(i as usize % 7))
+                .with("Int", i as i32)
+                .with("Long", i64::from(i) << 40)
+                .with("Double", f64::from(i) / 3.0)
+                .with("NaN", f64::NAN)
+                .with("Flag", i % 2 == 0)
+                .with("Bytes", vec![i as u8; 5])
+                .with("Guid", Guid::from_bytes([i as u8; 16]))
+                .with("Time", "2013-01-01T10:00:00.1234567Z".parse::<DateTime>().unwrap());
+            loader.push(u64::from(i), entity).unwrap();
+        }
+        assert_eq!(loader.finish().unwrap().loaded, u64::from(rows));
+        db.close().unwrap();
+        let server = place.serve("");
+        Self { place, server }
+    }
+
+    /// Returns a command in whose environment `STORE` names the server.
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = self.place.command(arguments);
+        let url = format!("http://{}/devstoreaccount1", self.server.at);
+        command.env("STORE", format!("UseDevelopmentStorage=true;TableEndpoint={url}"));
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that succeeds, and returns its output.
+    #[track_caller]
+    fn ok(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that fails with this status and text.
+    #[track_caller]
+    fn fails(&self, arguments: &str, status: i32, text: &str) {
+        let output = self.run(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {err}");
+        assert!(err.contains(text), "{arguments}: {err}");
+    }
+}
+
+#[test]
+fn verbs_work_over_a_service() {
+    let stores = Stores::new(0);
+    stores.ok("create-table env:STORE Tab");
+    stores.fails("create-table env:STORE Tab", 1, "TableAlreadyExists");
+    for (row, n) in [("a", 1), ("b", 2), ("c", 3)] {
+        let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{row}","N":{n}}}"#);
+        stores.ok(&format!("put env:STORE Tab {entity}"));
+    }
+    let entity = r#"{"PartitionKey":"p","RowKey":"a","N":4}"#;
+    let etag = stores.ok(&format!("put env:STORE Tab {entity} --mode replace"));
+    let replace = format!("put env:STORE Tab {entity} --mode replace --etag");
+    stores.fails(&format!("{replace} W/\"datetime'2020-01-01T00%3A00%3A00Z'\""), 1, "Condition");
+    stores.ok(&format!("{replace} {}", etag.trim()));
+    stores.ok(r#"put env:STORE Made {"PartitionKey":"p","RowKey":"a"}"#);
+    assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\nMade\nTab\n");
+    stores.ok("drop-table env:STORE Made --yes");
+    assert_eq!(stores.ok("tables env:STORE --format ndjson"), "{\"TableName\":\"Tab\"}\n");
+    assert!(stores.ok("get env:STORE Tab p a --format json").contains("\"N\":4"));
+    stores.fails("get env:STORE Tab p x", 1, "ResourceNotFound");
+    stores.ok("delete env:STORE Tab p b");
+    stores.fails("delete env:STORE Tab p b", 1, "ResourceNotFound");
+    assert_eq!(stores.ok("query env:STORE Tab --count"), "2\n");
+    let csv = "query env:STORE Tab --select RowKey,N --format csv";
+    assert_eq!(stores.ok(csv), "RowKey,N\na,4\nc,3\n");
+    let mut command = stores.command(csv);
+    let output = command.args(["--filter", "N lt 4"]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "RowKey,N\nc,3\n");
+    let scan = "scan env:STORE Tab --partition p --from b --select RowKey --format csv";
+    assert_eq!(stores.ok(scan), "RowKey\nc\n");
+    assert_eq!(stores.ok("scan env:STORE Tab --top 1 --format ndjson").lines().count(), 1);
+    assert_eq!(stores.ok("export env:STORE Tab").lines().count(), 2);
+}
+
+#[test]
+fn what_only_a_directory_has_is_refused_at_a_service() {
+    let stores = Stores::new(1);
+    for (arguments, text) in [
+        ("create-table env:STORE Tab --ttl 1d", "--ttl"),
+        ("tables env:STORE --exact", "--exact"),
+        ("put env:STORE Tab {\"PartitionKey\":\"p\",\"RowKey\":\"r\"} --durability os", "--durab"),
+        ("delete env:STORE Tab --partition p --yes", "a range"),
+        ("query env:STORE Tab --explain", "--explain"),
+        ("query env:STORE Tab --reverse", "--reverse"),
+        ("drop-table env:STORE Tab", "--yes"),
+        ("copy src Tab --to other --state file", "--state"),
+        ("copy env:STORE Tab --into Tab", "both the table Tab"),
+        ("copy env:MISSING Tab --to other", "no variable MISSING"),
+        ("scan http://127.0.0.1:1/devstoreaccount1 Tab", "--account-file"),
+        // Other verbs accept a path only.
+        ("stats env:STORE", "must be a path"),
+        ("exec UseDevelopmentStorage=true", "must be a path"),
+        ("backup file:secret there", "must be a path"),
+    ] {
+        stores.fails(arguments, 2, text);
+    }
+    let mut names: Vec<_> = std::fs::read_dir(stores.place.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["db", "src"]);
+    // The account of a URL is in a file.
+    stores.place.write("account", "UseDevelopmentStorage=true\n");
+    let url = format!("http://{}/devstoreaccount1", stores.server.at);
+    stores.ok(&format!("create-table {url} Tab --account-file account"));
+}
+
+#[test]
+fn tables_are_copied_there_and_back() {
+    let stores = Stores::new(3_000);
+    let dry = stores.ok("copy src Tab --to env:STORE --dry-run --format json");
+    assert!(dry.starts_with(r#"{"rows":3000,"copied":0,"#), "{dry}");
+    assert!(!dry.contains("\"write_requests\":0") && !dry.contains("\"body_bytes\":0"), "{dry}");
+    assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\n");
+    let there = stores.ok("copy src Tab --to env:STORE --format json");
+    assert!(there.starts_with(r#"{"rows":3000,"copied":3000,"#), "{there}");
+    stores.ok("compare src env:STORE");
+    stores.ok("copy env:STORE Tab --to back --state position");
+    assert!(!stores.place.path("position").exists());
+    stores.ok("compare src back --table Tab");
+    stores.ok("compare env:STORE back --table Tab");
+    // Differences on both sides.
+    stores.ok(r#"put env:STORE Tab {"PartitionKey":"z","RowKey":"r"}"#);
+    stores.ok(r#"put back Tab {"PartitionKey":"a","RowKey":"r","N":1}"#);
+    let output = stores.run("compare env:STORE back");
+    assert_eq!(output.status.code(), Some(1));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+    assert!(lines.contains("only-a") && lines.contains("only-b"), "{lines}");
+    // Present entities are no error, others are conflicts.
+    let again = stores.ok("copy src Tab --to env:STORE --format json");
+    assert!(again.starts_with(r#"{"rows":3000,"copied":0,"present":3000,"#), "{again}");
+    let entity = r#"{"PartitionKey":"a","RowKey":"r","N":2}"#;
+    stores.ok(&format!("put env:STORE Tab {entity}"));
+    stores.fails("copy back Tab --to env:STORE --rejects bad", 3, "");
+    assert!(std::fs::read_to_string(stores.place.path("bad")).unwrap().contains("conflict"));
+    stores.ok("copy back Tab --to env:STORE --replace");
+    // All entities are moved to another table of the service.
+    stores.ok("copy env:STORE Tab --into Moved --then-delete");
+    assert_eq!(stores.ok("query env:STORE Tab --count"), "0\n");
+    assert_eq!(stores.ok("query env:STORE Moved --count"), "3002\n");
+}
+
+/// Copies to the server and from it are killed at random moments, and continue from their files of
+/// positions.
+#[test]
+fn a_killed_copy_continues_and_loses_nothing() {
+    let kills = std::env::var("ROWSTONE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let stores = Stores::new(4_000);
+    stores.ok("copy src Tab --to env:STORE");
+    let mut rng = Rng::from_entropy();
+    let (mut killed, mut number) = (0, 0);
+    while killed < kills {
+        number += 1;
+        // The source is not the one that was compared last, so copies go in both directions.
+        let (copy, compare) = match number % 2 {
+            0 => (
+                format!("copy src Tab --to env:STORE --into Tab{number}"),
+                format!("compare src env:STORE --table Tab --with Tab{number}"),
+            ),
+            _ => (
+                format!("copy env:STORE Tab --to back{number}"),
+                format!("compare src back{number} --table Tab"),
+            ),
+        };
+        let copy = format!("{copy} --state position{number}");
+        loop {
+            let mut command = stores.command(&copy);
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            let mut child = command.spawn().unwrap();
+            if killed < kills {
+                std::thread::park_timeout(Duration::from_millis(rng.below(LIFE_MILLIS)));
+                drop(child.kill());
+            }
+            let status = child.wait().unwrap();
+            if status.success() {
+                break;
+            }
+            assert_eq!(status.code(), None, "a copy failed: {status}");
+            killed += 1;
+        }
+        stores.ok(&compare);
+        assert!(!stores.place.path(&format!("position{number}")).exists());
+    }
+    crate::say(format_args!("{killed} kills, {number} copies"));
+}
