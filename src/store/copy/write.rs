@@ -105,7 +105,10 @@ impl Writing<'_, '_> {
                 let index = error.index().or((members.len() == 1).then_some(0));
                 let index = index.filter(|index| *index < members.len());
                 match (error.kind(), index) {
-                    (ErrorKind::OutcomeUnknown, _) if tries < TRIES_MAX => tries += 1,
+                    // All members may be in the target now.
+                    (ErrorKind::OutcomeUnknown, _) if tries < TRIES_MAX => {
+                        (tries, is_range_read) = (tries + 1, false);
+                    }
                     (ErrorKind::AlreadyExists, Some(index)) if !is_range_read => {
                         is_range_read = true;
                         self.resolve_range(target, &mut members, index)?;
@@ -219,8 +222,11 @@ impl Writing<'_, '_> {
             self.tally.summary.present += 1;
             return;
         }
-        if let (true, Some(etag)) = (self.job.replace, found.etag()) {
-            members[index].plan = Plan::Replace(etag);
+        if self.job.replace {
+            // An entity of a page may have no ETag. The next try reads it alone, with its ETag.
+            if let Some(etag) = found.etag() {
+                members[index].plan = Plan::Replace(etag);
+            }
             return;
         }
         let row = members.remove(index).row;
@@ -234,6 +240,9 @@ impl Writing<'_, '_> {
             rows.iter_mut().for_each(|row| row.is_there = true);
         }
         rows.retain(|row| row.is_there);
+        if self.job.target.is_some() {
+            self.read_etags(rows)?;
+        }
         for partition in rows.chunk_by(|a, b| a.source.partition_key() == b.source.partition_key())
         {
             for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
@@ -246,13 +255,38 @@ impl Writing<'_, '_> {
         Ok(())
     }
 
+    /// Reads the ETags that the page lacked, of entities that have not changed since.
+    fn read_etags(&mut self, rows: &mut Vec<Moving>) -> Result<()> {
+        let Side { store, table } = self.job.source;
+        let mut kept = Vec::with_capacity(rows.len());
+        for mut row in rows.drain(..) {
+            if row.etag.is_none() {
+                let (pk, rk) = (row.source.partition_key(), row.source.row_key());
+                let found = store.get(table, pk, rk, &[])?;
+                self.tally.traffic.read_requests += 1;
+                let Some(found) = found else {
+                    self.tally.summary.deleted += 1;
+                    continue;
+                };
+                if found.timestamp().is_none() || found.timestamp() != row.source.timestamp() {
+                    self.changed(&row);
+                    continue;
+                }
+                row.etag = found.etag();
+            }
+            kept.push(row);
+        }
+        *rows = kept;
+        Ok(())
+    }
+
     fn delete_group(&mut self, mut rows: Vec<&Moving>) -> Result<()> {
         let Side { store, table } = self.job.source;
         let mut tries = 0;
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.source.partition_key());
             for row in &rows {
-                let etag = row.source.etag().ok_or_else(|| {
+                let etag = row.etag.as_ref().ok_or_else(|| {
                     Error::new(ErrorKind::Unsupported, "the source sent an entity without an ETag")
                 })?;
                 group.delete_if(row.source.row_key(), etag)?;
@@ -293,7 +327,7 @@ impl Writing<'_, '_> {
             self.tally.traffic.read_requests += 1;
             match found {
                 None => self.tally.summary.deleted += 1,
-                Some(found) if found.etag() == row.source.etag() => kept.push(row),
+                Some(found) if found.etag() == row.etag => kept.push(row),
                 Some(_) => self.changed(row),
             }
         }
