@@ -48,6 +48,7 @@ impl ETag {
     ///
     /// # Errors
     /// `InvalidInput` for other texts.
+    #[cfg(any(test, feature = "cli"))]
     pub(crate) fn parse_own(text: &str) -> Result<Self> {
         read_seq(text).map(Self::from).ok_or_else(malformed)
     }
