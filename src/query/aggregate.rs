@@ -6,6 +6,7 @@
 //! * NaNs, absent properties and properties of other types are counted separately and have no other
 //!   effect.
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
@@ -186,23 +187,67 @@ impl Doubles {
     }
 }
 
-/// A row filter that passes each matching row to `add`. It then reports the row as not matching, so
-/// that the cursor returns no rows.
-struct Folder<F> {
+/// A row filter that adds each matching row to a result. It then reports the row as not matching,
+/// so that the cursor returns no rows.
+struct Folder<'f> {
     evaluator: Evaluator,
-    add: F,
+    fold: Fold<'f>,
     /// The number of matching rows that were counted per block, without reading them; `None` if
     /// every row must be read.
     unseen: Option<u64>,
 }
 
-impl<F> RowFilter for Folder<F>
-where
-    F: FnMut(&Fields<'_>, &RowRef<'_>) -> Result<(), DecodeError>,
-{
+/// A result to which rows are added. One type serves all kinds of results, so that the code that
+/// reads rows is compiled only once.
+struct Fold<'f> {
+    /// The property to aggregate; `None` if rows are only counted.
+    finder: Option<Finder<'f>>,
+    /// The result for all rows, or for the current partition.
+    current: Aggregate,
+    /// Receives the result for each partition; `None` if there is only one result.
+    each: Option<&'f mut dyn FnMut(String, Aggregate)>,
+    /// The PartitionKey of the current partition, encoded and as text.
+    key: Vec<u8>,
+    partition: String,
+}
+
+impl<'f> Fold<'f> {
+    fn new(property: Option<&'f str>) -> Self {
+        let (current, finder) = (Aggregate::default(), property.map(Finder::new));
+        Self { finder, current, each: None, key: Vec::new(), partition: String::new() }
+    }
+
+    #[inline]
+    fn add(&mut self, fields: &Fields<'_>, row: &RowRef<'_>) -> Result<(), DecodeError> {
+        if self.each.is_some() {
+            let (first, second) = fields.parts().0;
+            if self.current.rows == 0 || self.key.strip_prefix(first) != Some(second) {
+                self.end_partition();
+                self.key.clear();
+                self.key.extend_from_slice(first);
+                self.key.extend_from_slice(second);
+                self.partition = decode_part(&self.key)?.into_owned();
+            }
+        }
+        match &mut self.finder {
+            Some(finder) => self.current.add(finder.find(row)?),
+            None => self.current.rows += 1,
+        }
+        Ok(())
+    }
+
+    /// Passes on the result for the current partition.
+    fn end_partition(&mut self) {
+        if let Some(each) = self.each.as_mut().filter(|_| self.current.rows > 0) {
+            each(mem::take(&mut self.partition), mem::take(&mut self.current));
+        }
+    }
+}
+
+impl RowFilter for Folder<'_> {
     fn select(&mut self, run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
-        let add = &mut self.add;
-        self.evaluator.visit(run, |_, fields, entry| add(fields, &run.row(entry)?))
+        let fold = &mut self.fold;
+        self.evaluator.visit(run, |_, fields, entry| fold.add(fields, &run.row(entry)?))
     }
 
     fn can_sift(&self) -> bool {
@@ -240,8 +285,8 @@ where
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
         if self.evaluator.matches(row)? {
             let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
-            (self.add)(&fields, &row.row)
-                .map_err(|error| Error::decode("row".as_ref(), 0, error))?;
+            let added = self.fold.add(&fields, &row.row);
+            added.map_err(|error| Error::decode("row".as_ref(), 0, error))?;
         }
         Ok(false)
     }
@@ -295,10 +340,9 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn count_by_partition(self) -> Result<Vec<(String, u64)>> {
-        by_partition(&self, |count: &mut u64, _| {
-            *count += 1;
-            Ok(())
-        })
+        let mut counts = Vec::new();
+        by_partition(&self, None, &mut |partition, fold| counts.push((partition, fold.rows)))?;
+        Ok(counts)
     }
 
     /// Returns minimum, maximum, sum and average of a numeric property. This is an extension: Azure
@@ -308,9 +352,7 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn aggregate(self, property: &str) -> Result<Aggregate> {
-        let (mut aggregate, mut finder) = (Aggregate::default(), Finder::new(property));
-        run(&self, None, |_, row| finder.find(row).map(|value| aggregate.add(value)))?;
-        Ok(aggregate)
+        run(&self, Fold::new(Some(property)), None).map(|(folder, _)| folder.fold.current)
     }
 
     /// Returns the aggregate for each PartitionKey with matching entities, in key order. The
@@ -319,57 +361,36 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn aggregate_by_partition(self, property: &str) -> Result<Vec<(String, Aggregate)>> {
-        let mut finder = Finder::new(property);
-        by_partition(&self, |aggregate: &mut Aggregate, row| {
-            finder.find(row).map(|value| aggregate.add(value))
-        })
+        let mut all = Vec::new();
+        by_partition(&self, Some(property), &mut |partition, fold| all.push((partition, fold)))?;
+        Ok(all)
     }
 }
 
 /// Returns the count, and the number of blocks of rows that did not have to be read.
 fn count(query: &Query) -> Result<(u64, u64)> {
-    let mut read = 0;
-    let (unseen, counts) = run(query, Some(0), |_, _| {
-        read += 1;
-        Ok(())
-    })?;
-    Ok((read + unseen.unwrap_or(0), counts.read.blocks_skipped))
+    let (folder, counts) = run(query, Fold::new(None), Some(0))?;
+    Ok((folder.fold.current.rows + folder.unseen.unwrap_or(0), counts.read.blocks_skipped))
 }
 
-/// Computes one result for each partition; `add` adds a row to the result of its partition.
-fn by_partition<T: Default>(
+/// Passes the result for each partition to `each`, in key order.
+fn by_partition(
     query: &Query,
-    mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
-) -> Result<Vec<(String, T)>> {
-    let mut groups: Vec<(String, T)> = Vec::new();
-    // The encoded PartitionKey of the previous row.
-    let mut key = Vec::new();
-    run(query, None, |fields, row| {
-        let (first, second) = fields.parts().0;
-        let same = key.strip_prefix(first) == Some(second);
-        if !same || groups.is_empty() {
-            key.clear();
-            key.extend_from_slice(first);
-            key.extend_from_slice(second);
-            groups.push((decode_part(&key)?.into_owned(), T::default()));
-        }
-        groups.last_mut().map_or(Ok(()), |(_, group)| add(group, row))
-    })?;
-    Ok(groups)
+    property: Option<&str>,
+    each: &mut dyn FnMut(String, Aggregate),
+) -> Result<()> {
+    let fold = Fold { each: Some(each), ..Fold::new(property) };
+    run(query, fold, None).map(|(mut folder, _)| folder.fold.end_partition())
 }
 
-/// Passes all matching rows of the query to `add`. If `unseen` is given, a block in which all rows
+/// Adds all matching rows of the query to `fold`. If `unseen` is given, a block in which all rows
 /// match may be skipped; the number of its rows is then added to `unseen`.
-fn run(
-    query: &Query,
-    unseen: Option<u64>,
-    add: impl FnMut(&Fields<'_>, &RowRef<'_>) -> Result<(), DecodeError>,
-) -> Result<(Option<u64>, Counts)> {
+fn run<'f>(query: &Query, fold: Fold<'f>, unseen: Option<u64>) -> Result<(Folder<'f>, Counts)> {
     let plan = query.plan();
-    let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, add, unseen })?;
+    let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, fold, unseen })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
     // Report one row as returned, because the result is a single number.
     cursor.finish(1);
-    Ok((cursor.into_filter().unseen, counts))
+    Ok((cursor.into_filter(), counts))
 }
