@@ -128,6 +128,7 @@ mod ranges;
 mod rest;
 pub mod retry;
 mod rng;
+mod sort;
 mod sst;
 pub mod store;
 // This module of `rest` has loom models. Builds for loom leave out `rest`, because its dependency

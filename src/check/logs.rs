@@ -25,6 +25,7 @@ use crate::fs::Fs;
 use crate::log::{DurableLen, LogReader, StopReason};
 use crate::manifest::Version;
 use crate::model::{Row, Seq, Shape, Shapes};
+use crate::sort::sort_by;
 
 /// The result of reading the logs.
 #[derive(Default)]
@@ -120,7 +121,7 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
         }
     }
     for entries in reading.out.rows.values_mut() {
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.seq));
+        sort_by(entries, |a, b| b.seq.cmp(&a.seq));
         entries.dedup_by_key(|entry| entry.seq);
     }
     Ok(reading.out)
@@ -161,7 +162,7 @@ impl LogRows {
                     known.push(LogEntry { is_behind: true, ..entry });
                 }
             }
-            known.sort_by_key(|entry| std::cmp::Reverse(entry.seq));
+            sort_by(known, |a, b| b.seq.cmp(&a.seq));
         }
         let is_known = |loss: &LogLoss| self.losses.iter().any(|other| other.file == loss.file);
         let rest: Vec<LogLoss> = all.losses.into_iter().filter(|loss| !is_known(loss)).collect();

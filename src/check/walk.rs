@@ -19,6 +19,7 @@ use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::Fs;
 use crate::model::{Row, Seq, Shapes};
+use crate::sort::sort_by;
 use crate::sst::{RemainingEntry, SalvageReader};
 
 use super::logs::LogRows;
@@ -218,7 +219,7 @@ impl<'a> Walk<'a> {
             }
             self.take(&key, &mut items);
             let gaps = self.gaps_at(&key);
-            items.sort_by_key(|item| Reverse(item.seq));
+            sort_by(&mut items, |a, b| b.seq.cmp(&a.seq));
             if !items.is_empty() {
                 visit(KeyFacts { key: &key, items, gaps })?;
             }

@@ -15,6 +15,7 @@ use crate::json::exec::{CopyRequest, Query, Request, Response, read_request};
 use crate::lsm::OnProgress;
 use crate::model::{Entity, GROUP_SIZE_MAX};
 use crate::query::{Filter, KeyRange, Page};
+use crate::sort::sort_by;
 use crate::table::{EntityGroup, LoadMode, Operation, Rejected, Table};
 
 /// The maximum length of a request line in bytes. It is enough for the largest group of writes,
@@ -146,7 +147,7 @@ fn load(table: &Table, mode: LoadMode, entities: Vec<Result<Entity>>) -> Result<
     }
     loader.flush()?;
     rejected.extend(loader.take_rejected());
-    rejected.sort_by_key(|rejected| rejected.line);
+    sort_by(&mut rejected, |a, b| a.line.cmp(&b.line));
     Ok(Response::ok().loaded(loader.finish()?.loaded, &rejected))
 }
 

@@ -34,6 +34,7 @@ use crate::model::{DateTime, Seq};
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
 use crate::rng::Rng;
+use crate::sort::sort_by;
 
 use overlay::Overlay;
 use store::Store;
@@ -184,7 +185,7 @@ impl Db {
                 verify_copy(self.engine.env(), &Overlay::new(Arc::clone(&env.fs), copy), &file.meta)
             })?);
         }
-        files.sort_unstable_by_key(|file| file.id);
+        sort_by(&mut files, |a, b| a.id.cmp(&b.id));
         let mut edit = image.edit.clone();
         edit.identity = Some(image.identity.clone());
         edit.numbers_below = Some(image.version().numbers_below);

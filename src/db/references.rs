@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::lsm::SnapshotGuard;
 use crate::model::{Entity, KeyTemplate};
 use crate::query::{Filter, Query};
+use crate::sort::sort_by;
 use crate::table::{Snapshot, Table};
 
 /// Keys per batch of look-ups.
@@ -255,7 +256,7 @@ impl<'c> Search<'c> {
             first,
         };
         let mut targets: Vec<_> = self.missing.into_iter().map(target).collect();
-        targets.sort_unstable_by(|a, b| {
+        sort_by(&mut targets, |a, b| {
             let keys =
                 |target: &MissingTarget| (target.partition_key.clone(), target.row_key.clone());
             b.rows.cmp(&a.rows).then_with(|| keys(a).cmp(&keys(b)))

@@ -27,6 +27,7 @@ use crate::manifest::Manifest;
 use crate::model::{DateTime, Entity, Row, Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::rng::Rng;
+use crate::sort::sort_by;
 use crate::sst::{SstOptions, SstWriter};
 use crate::table::{CatalogRow, check_row};
 
@@ -428,7 +429,7 @@ impl<'o> Build<'o> {
             let (placement, file) = (Placement::Run, file.number);
             edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes: None });
         }
-        edit.add_ranges.sort_by(|a, b| a.span.low.cmp(&b.span.low));
+        sort_by(&mut edit.add_ranges, |a, b| a.span.low.cmp(&b.span.low));
         let (fs, identity) = (Arc::clone(&self.options.fs), self.identity.clone());
         let rng = Rng::from_seed(self.rng.next_u64());
         Manifest::create(fs, &self.dir, identity, &edit, rng).map(drop)
@@ -448,7 +449,7 @@ impl<'o> Build<'o> {
         let doubt = salvaged.doubt.clone();
         let losses = losses(evidence, &self.names).chain(self.unusable).collect();
         let mut tables: Vec<RepairedTable> = self.tables.into_values().collect();
-        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        sort_by(&mut tables, |a, b| a.name.cmp(&b.name));
         RepairReport { doubt, notes, as_of, as_of_seq, tables, losses }
     }
 }

@@ -9,6 +9,7 @@ use crate::format::names::TableId;
 use crate::format::span::whole_table;
 use crate::lsm::Engine;
 use crate::rng::Rng;
+use crate::sort::sort_by;
 
 /// The median size is computed from a sample of this many partitions. It is exact if there are not
 /// more.
@@ -134,7 +135,7 @@ impl ShapeBuilder {
     /// Returns the share of the newest tenth of the rows in each part of the table.
     fn newest(&self) -> Vec<f64> {
         let mut by_time = self.rows.clone();
-        by_time.sort_unstable_by_key(|(place, time)| (std::cmp::Reverse(*time), *place));
+        sort_by(&mut by_time, |a, b| (b.1, a.0).cmp(&(a.1, b.0)));
         by_time.truncate(self.rows.len().div_ceil(10));
         let mut parts = vec![0.0; if by_time.is_empty() { 0 } else { SLICES }];
         for (place, _) in &by_time {

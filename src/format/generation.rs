@@ -15,6 +15,7 @@ use crate::format::field::{Content, FileHead, FormatError, put_content, put_with
 use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
+use crate::sort::sort_by;
 
 /// The number of bytes before the fields.
 pub(crate) const GENERATION_HEADER_BYTES: usize = 24;
@@ -144,7 +145,7 @@ impl Generation {
         // All files of the edit must be stored. Their ids must be distinct, and as many as the
         // stored files, so that each stored file is named exactly once.
         let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
-        ids.sort_unstable();
+        sort_by(&mut ids, Ord::cmp);
         ids.dedup();
         let all = edit.add_files.iter().all(is_stored);
         if !all || ids.len() != edit.add_files.len() || ids.len() != self.files.len() {

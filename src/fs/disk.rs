@@ -18,6 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::sort::sort_by;
+
 #[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) use self::socket::connect;
 
@@ -60,7 +62,7 @@ impl Fs for DiskFs {
                 Err(error) => return Err(error),
             }
         }
-        names.sort_unstable();
+        sort_by(&mut names, Ord::cmp);
         Ok(names)
     }
 

@@ -21,6 +21,7 @@ use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, KeyPart, SYSTEM_PROPERTIES,
     ValueRef, check_property_name, out_of_range,
 };
+use crate::sort::sort_by;
 
 /// The maximum number of members of an object, including annotations and nulls. It is far above the
 /// maximum number of properties of an entity.
@@ -275,7 +276,7 @@ fn has_repeats(members: &[(Cow<'_, str>, Scalar<'_>)]) -> bool {
         return names.enumerate().any(|(i, name)| members.iter().take(i).any(|m| m.0 == name));
     }
     let mut sorted: Vec<_> = names.collect();
-    sorted.sort_unstable();
+    sort_by(&mut sorted, Ord::cmp);
     sorted.windows(2).any(|pair| pair.first() == pair.last())
 }
 

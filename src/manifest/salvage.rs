@@ -19,6 +19,7 @@ use crate::format::record::{LogKind, Position};
 use crate::fs::Fs;
 use crate::log::LogReader;
 use crate::rng::Rng;
+use crate::sort::sort_by;
 
 use super::missing;
 use super::publish::{names, read_current};
@@ -115,7 +116,7 @@ fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
         _ => None,
     };
     let mut manifests: Vec<FileNumber> = names(fs, dir)?.iter().filter_map(number).collect();
-    manifests.sort_unstable();
+    sort_by(&mut manifests, Ord::cmp);
     Ok(manifests)
 }
 

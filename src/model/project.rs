@@ -16,6 +16,7 @@ use super::shapes::Shapes;
 use super::value::{ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Code, Error, Result, quoted};
+use crate::sort::sort_by;
 
 /// Creates entities with selected properties from rows.
 pub(crate) struct Projector {
@@ -71,7 +72,7 @@ impl Projector {
     /// entity.
     pub(crate) fn new(names: &[impl AsRef<str>]) -> Self {
         let mut names: Vec<Box<str>> = names.iter().map(|name| name.as_ref().into()).collect();
-        names.sort_unstable();
+        sort_by(&mut names, Ord::cmp);
         names.dedup();
         Self { names, recent: Recent::default() }
     }
@@ -236,7 +237,7 @@ impl EntityEncoder {
     /// necessary.
     #[cold]
     fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
-        properties.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        sort_by(properties, |a, b| a.0.cmp(b.0));
         if let Some(twice) = properties.windows(2).find(|two| two[0].0 == two[1].0) {
             let error = Error::refused(Code::DuplicatePropertiesSpecified);
             return Err(error.about(|| quoted("property", twice[0].0)));

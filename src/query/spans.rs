@@ -8,6 +8,7 @@ use crate::executor::Lane;
 use crate::format::span::Span;
 use crate::lsm::{Batch, TableChange};
 use crate::model::{KeyPart, check_key};
+use crate::sort::sort_by;
 use crate::table::Table;
 
 use super::KeyRange;
@@ -108,7 +109,7 @@ impl Table {
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
         // A range tombstone is identified by its span and its commit, so two equal tombstones in
         // one commit would be removed together.
-        changes.sort_unstable_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
+        sort_by(&mut changes, |a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();
         let batch = Batch::of_changes(&self.entry.gate, changes);

@@ -11,6 +11,7 @@
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
+use crate::sort::sort_by;
 
 use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
 
@@ -233,10 +234,10 @@ impl RangeLoad {
             (heavy, share)
         });
         let mut samples = load.samples.clone();
-        samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        sort_by(&mut samples, |a, b| a.key.cmp(&b.key));
         let [_, full @ ..] = load.windows.clone();
         let windows = full.map(|mut window| {
-            window.keys.sort_unstable();
+            sort_by(&mut window.keys, Ord::cmp);
             window.keys
         });
         LoadSummary {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::format::names::RangeId;
 use crate::format::span::Span;
+use crate::sort::sort_by;
 
 use super::{Range, RangeFile};
 
@@ -98,7 +99,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         if let Some(range) = new.iter().find(|range| range.span.is_empty()) {
             return Err(format!("range r{}: the span {} is empty", range.id.0, range.span));
         }
-        new.sort_unstable_by(|a, b| a.span.low.cmp(&b.span.low));
+        sort_by(&mut new, |a, b| a.span.low.cmp(&b.span.low));
         let mut merged = Vec::with_capacity(self.ranges.len() + new.len());
         let mut old = std::mem::take(&mut self.ranges).into_iter().peekable();
         for range in new {

@@ -23,6 +23,7 @@ use crate::format::edit::Placement;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
+use crate::sort::sort_by;
 
 /// The properties of a file that a range needs.
 pub(crate) trait RangeFile {
@@ -168,7 +169,7 @@ impl<F: RangeFile> Range<F> {
             }
         }
         let mut files: Vec<_> = self.references().map(|(_, r)| r.file.number()).collect();
-        files.sort_unstable();
+        sort_by(&mut files, Ord::cmp);
         match files.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(self.problem(format!("file {} is referenced twice", pair[0]))),
             None => Ok(()),

@@ -10,6 +10,7 @@
 //!   Order and repetitions have no effect.
 
 use crate::codec::{HashSeed, hash};
+use crate::sort::sort_by;
 
 /// The number of partitions stored. A partition with more than 1/32 of the load is always among
 /// them.
@@ -92,7 +93,7 @@ impl Heaviest {
     /// Returns the partitions by descending weight, and for equal weights by ascending key.
     pub(crate) fn ranked(&self) -> Vec<Heavy> {
         let mut ranked = self.slots.clone();
-        ranked.sort_unstable_by(|a, b| {
+        sort_by(&mut ranked, |a, b| {
             b.weight.total_cmp(&a.weight).then_with(|| a.partition.cmp(&b.partition))
         });
         ranked

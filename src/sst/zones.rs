@@ -17,6 +17,7 @@ use crate::format::zones::{
     ZoneMeta, ZoneValues, double_key, encode, flag, head, is_cut_text, order_key, presence,
 };
 use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
+use crate::sort::sort_by;
 
 /// Computes the zones of a file that is being written or verified.
 ///
@@ -203,7 +204,7 @@ impl ZoneBuilder {
     /// Encodes and returns the page of the blocks finished so far, and begins the next page.
     pub(super) fn take_page(&mut self) -> Vec<u8> {
         let len = self.metas.len();
-        self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
+        sort_by(&mut self.columns, |a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
         let encoded = self.columns.iter_mut().map(|column| {
             column.done.resize(len, Bounds::NONE);
             zone_column(&column.name, column.edm, &column.done)
@@ -228,7 +229,7 @@ impl ZoneBuilder {
             zone_column(name, *edm, &[Bounds { all, ..bounds.clone() }])
         });
         let mut columns: Vec<_> = columns.collect();
-        columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
+        sort_by(&mut columns, |a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
         encode(&[*meta], !incomplete, &columns, out);
     }
 

@@ -17,6 +17,7 @@ use crate::format::key::{decode_part, decode_user_key, partition_of};
 use crate::lsm::{Action, CommitTicket, Condition, Op, PackedRow};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::options::Durability;
+use crate::sort::sort_by;
 
 use super::Table;
 
@@ -290,7 +291,7 @@ impl Loader {
         let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
         debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
         // Sorts by first line: the order of commits must not depend on the order of the hash map.
-        all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
+        sort_by(&mut all, |a, b| a.lines.first().cmp(&b.lines.first()));
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
     }
 

@@ -27,7 +27,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (3, &["format", "options", "billing"]),
     (2, &["model", "fs", "retry"]),
     (1, &["error"]),
-    (0, &["codec", "clock", "rng", "sync", "executor", "mutants", "named"]),
+    (0, &["codec", "clock", "rng", "sync", "executor", "mutants", "named", "sort"]),
 ];
 
 /// A folder whose modules are on different floors.

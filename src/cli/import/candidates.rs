@@ -14,6 +14,7 @@ use crate::db::advice::{HOT_SHARE, ORDERED_SHARE};
 use crate::db::shape::ShapeBuilder;
 use crate::model::{KeyPart, check_key};
 use crate::named::named;
+use crate::sort::sort_by;
 
 const COLUMNS_MAX: usize = 32;
 const COLUMN_MEMORY_MAX: usize = 1 << 20;
@@ -165,7 +166,7 @@ impl Columns {
             let partitions = data.partitions;
             singles.push((i, Candidate { template, partitions, heaviest, new_rows }));
         }
-        singles.sort_by(|(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
+        sort_by(&mut singles, |(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
         let paired: Vec<_> =
             singles.iter().filter(|(_, c)| c.is_fit()).take(PAIRED).cloned().collect();
         let mut candidates: Vec<_> = singles.into_iter().map(|(_, single)| single).collect();
@@ -173,7 +174,7 @@ impl Columns {
             let pairs = paired.iter().skip(at + 1).map(|(j, b)| self.pair((*i, a), (*j, b)));
             candidates.extend(pairs.flatten());
         }
-        candidates.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
+        sort_by(&mut candidates, |a, b| a.rank().total_cmp(&b.rank()));
         Ranking { candidates, sampled: self.rows.len() as u64 }
     }
 
@@ -228,7 +229,7 @@ impl Seen {
             f64::from(counts.into_values().max().unwrap_or(0)) / window.len() as f64
         });
         let at_once = windows.sum::<f64>() / keys.len().div_ceil(WINDOW).max(1) as f64;
-        keys.sort_unstable();
+        sort_by(&mut keys, Ord::cmp);
         let (mut builder, mut most, mut partitions) = (ShapeBuilder::new(), 0, 0);
         let mut before = None;
         for partition in keys.chunk_by(|(a, _), (b, _)| a == b) {

@@ -19,6 +19,7 @@ use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, PROPERTIES_MAX, SYSTEM_PROPERTIES,
     Template, ValueRef, check_property_name, out_of_range,
 };
+use crate::sort::sort_by;
 
 /// The number of columns, and of characters of each, that an error lists.
 const NAMES_SHOWN: usize = 20;
@@ -127,7 +128,7 @@ impl Columns {
             );
             return Err(Failure::Other(text));
         }
-        properties.sort_by(|a, b| a.name.cmp(&b.name));
+        sort_by(&mut properties, |a, b| a.name.cmp(&b.name));
         let nulls = choices.nulls.iter().map(|null| null.as_bytes().to_vec()).collect();
         Ok(Columns { width: names.len(), partition_key, row_key, nulls, properties })
     }
@@ -360,7 +361,7 @@ pub(super) fn header_names(header: &Row<'_>, renames: &[(String, String)]) -> Ou
         names.get_mut(column).into_iter().for_each(|name| *name = new.clone());
     }
     let mut sorted: Vec<_> = names.iter().collect();
-    sorted.sort_unstable();
+    sort_by(&mut sorted, Ord::cmp);
     match sorted.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
         Some(name) => {
             Err(Failure::Other(format!("malformed header: column '{name}' is there twice")))

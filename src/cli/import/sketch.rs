@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use crate::codec::{HashSeed, hash};
 use crate::db::shape::ShapeBuilder;
 use crate::db::{DataShape, PartitionSize};
+use crate::sort::sort_by;
 
 /// The approximate memory of a partition in bytes, besides its key.
 const PARTITION_BYTES: usize = 100;
@@ -82,7 +83,7 @@ impl Sketch {
         }
         let rest = self.partitions.iter().filter(|(_, p)| !is_sampled(p.hash, self.shift));
         let mut rest: Vec<_> = rest.map(|(key, p)| (Reverse(p.bytes), key.clone())).collect();
-        rest.sort_unstable();
+        sort_by(&mut rest, Ord::cmp);
         let mut memory = 0;
         for (_, key) in rest {
             memory += cost(&key);
@@ -109,7 +110,7 @@ impl Sketch {
             bytes: p.bytes,
         };
         let mut all: Vec<_> = self.partitions.into_iter().collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        sort_by(&mut all, |(a, _), (b, _)| a.cmp(b));
         let (mut builder, mut every) = (ShapeBuilder::new(), ShapeBuilder::new());
         let mut before = None;
         for partition in &all {

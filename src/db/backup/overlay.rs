@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs, pass_on};
+use crate::sort::sort_by;
 use crate::sync::Mutex;
 
 /// A memory file system that also contains certain files of another file system, under other paths.
@@ -55,7 +56,7 @@ impl Fs for Overlay {
         let files = self.files.lock();
         let here = files.keys().filter(|path| path.parent() == Some(dir));
         names.extend(here.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())));
-        names.sort_unstable();
+        sort_by(&mut names, Ord::cmp);
         Ok(names)
     }
 

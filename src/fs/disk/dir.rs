@@ -23,6 +23,7 @@ use super::socket;
 use super::sys;
 use crate::fs::complete::retry;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+use crate::sort::sort_by;
 
 /// The mode that `std` gives a new file, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
@@ -83,7 +84,7 @@ impl Fs for DirFs {
                 names.push(name.into_owned());
             }
         }
-        names.sort_unstable();
+        sort_by(&mut names, Ord::cmp);
         Ok(names)
     }
 

@@ -14,6 +14,8 @@ use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use crate::sort::sort_by;
+
 use super::file::File;
 
 pub(super) type NodeId = u64;
@@ -298,7 +300,7 @@ impl Tree {
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect(ROOT, "", &mut paths);
-        paths.sort_unstable();
+        sort_by(&mut paths, Ord::cmp);
         paths
     }
 

@@ -18,6 +18,7 @@ use crate::format::names::{FileNumber, TableId};
 use crate::format::span::whole_table;
 use crate::model::Seq;
 use crate::options::{Durability, OnFull};
+use crate::sort::sort_by;
 use crate::sync::Ordering;
 
 #[cfg(feature = "sim")]
@@ -148,7 +149,7 @@ impl Maintenance {
                 ages.push((old.newest, if is_alone { old.bytes } else { 0 }));
             }
         }
-        ages.sort_unstable();
+        sort_by(&mut ages, Ord::cmp);
         let all: u64 = ages.iter().map(|(_, bytes)| bytes).sum();
         if all < missing {
             return None;

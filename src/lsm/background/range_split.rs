@@ -20,6 +20,7 @@ use crate::format::span::Span;
 use crate::manifest::{FileRange, FileReference, Version};
 use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
 use crate::ranges::divide;
+use crate::sort::sort_by;
 
 use super::maintenance::Maintenance;
 use super::new_file::share;
@@ -54,13 +55,13 @@ enum Attempt {
 fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
     let mut large: Vec<_> =
         sizes.iter().filter(|(_, _, bytes)| is_too_large(*bytes, limits)).collect();
-    large.sort_unstable_by_key(|(id, _, bytes)| (std::cmp::Reverse(*bytes), *id));
+    sort_by(&mut large, |a, b| (b.2, a.0).cmp(&(a.2, b.0)));
     let pairs = sizes.windows(2).filter(|pair| pair[0].1 == pair[1].1);
     let mut small: Vec<_> = pairs
         .map(|pair| (pair[0].2.saturating_add(pair[1].2), pair[0].0, pair[1].0))
         .filter(|(bytes, ..)| *bytes <= limits.merge_bytes)
         .collect();
-    small.sort_unstable();
+    sort_by(&mut small, Ord::cmp);
     let splits = large.into_iter().map(|(id, ..)| Wanted::Split(*id));
     splits.chain(small.into_iter().map(|(_, left, right)| Wanted::Merge(left, right))).collect()
 }
@@ -194,7 +195,7 @@ impl Maintenance {
             let inside = share(reference.bytes, parts, parts + 1);
             places.extend(found.into_iter().map(|(key, bytes)| (key, share(inside, bytes, whole))));
         }
-        places.sort_unstable();
+        sort_by(&mut places, Ord::cmp);
         let mut below = 0;
         let mut candidates: Vec<Candidate> = Vec::with_capacity(places.len());
         for (key, bytes) in places {

@@ -15,6 +15,7 @@ use crate::format::edit::RangeTombstone;
 use crate::format::span::Span;
 use crate::manifest::FileReference;
 use crate::model::Seq;
+use crate::sort::sort_by;
 
 use super::snapshot::Horizon;
 
@@ -68,7 +69,7 @@ impl RangeTombstones {
     }
 
     fn of(mut list: Vec<Arc<RangeTombstone>>, newest: Seq) -> Self {
-        list.sort_unstable_by_key(|range_tombstone| range_tombstone.from);
+        sort_by(&mut list, |a, b| a.from.cmp(&b.from));
         let newest = list.last().map_or(newest, |last| newest.max(last.from));
         let floors = floors(list.iter().map(Arc::as_ref)).into();
         Self { list, floors, newest }

@@ -21,6 +21,7 @@ use crate::options::Durability;
 
 use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
+use crate::sort::sort_by;
 use crate::table::entry::TableEntry;
 
 /// The maximum length of an encoded bound in bytes: three bytes for each UTF-16 unit of both keys,
@@ -92,7 +93,7 @@ impl Catalog {
             Some(GateEntry { table: tables.by_id(table).ok()?, gate: gate.clone() })
         };
         let mut gates: Vec<GateEntry> = tables.gates.iter().filter_map(entry).collect();
-        gates.sort_unstable_by(|a, b| {
+        sort_by(&mut gates, |a, b| {
             (&a.gate.span.low, a.gate.id).cmp(&(&b.gate.span.low, b.gate.id))
         });
         gates

@@ -26,6 +26,7 @@ use crate::format::span::Span;
 use crate::manifest::{FileRange, FileReference, Version};
 use crate::model::Seq;
 use crate::options::Codec;
+use crate::sort::sort_by;
 use crate::write_accounting::Cause;
 
 use super::facts::FileFacts;
@@ -294,7 +295,7 @@ impl Maintenance {
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), place, range.id)));
         }
         self.state.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
-        wanting.sort_unstable_by_key(|(urgency, place, _)| (*urgency, *place));
+        sort_by(&mut wanting, |a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         wanting.into_iter().map(|(.., id)| id).collect()
     }
 
