@@ -1,5 +1,5 @@
 //! The command line: passes the arguments to `cli` and returns its exit code.
 
 fn main() -> std::process::ExitCode {
-    rowstone::cli::run()
+    rowstone::cli::run(std::env::args_os())
 }

@@ -60,6 +60,7 @@ mod unmatched;
 mod wear;
 mod writer;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -212,9 +213,10 @@ impl Stress {
     }
 }
 
-/// Runs the command that the arguments of the process name.
-pub fn run() -> ExitCode {
-    let matches = help::completed(Arguments::command()).get_matches();
+/// Runs the command that `arguments` name. The first one is the name of the program, as in the
+/// arguments of a process.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = help::completed(Arguments::command()).get_matches_from(arguments);
     execute(&matches).unwrap_or_else(|failure| exit_code(Err(failure)))
 }
 

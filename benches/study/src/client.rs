@@ -1,5 +1,6 @@
 //! A client process: threads that call a server, each on its own connection with keep-alive.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -254,10 +255,9 @@ pub(crate) fn parse_line(line: &str) -> Outcome<Tally> {
     Ok(Tally { operations, latencies, elapsed })
 }
 
-/// Runs as a client process, with the arguments after `--client`.
-pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Outcome {
-    let name = std::iter::once("client".to_owned());
-    let job = Job::try_parse_from(name.chain(arguments))?;
+/// Runs as a client process. The first argument is the name of the program.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> Outcome {
+    let job = Job::try_parse_from(arguments)?;
     job.run(&mut io::stdin().lock(), &mut io::stdout())
 }
 

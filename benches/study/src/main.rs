@@ -47,7 +47,8 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 #[derive(Parser, Debug)]
 #[command(after_long_help = HELP)]
 struct Study {
-    /// A directory that is missing or empty, or that an earlier run made
+    /// A directory that is missing or empty, or that an earlier run made; the database that client
+    /// processes use is DIR.served
     dir: PathBuf,
     /// Take fewer and shorter measurements, in about a minute
     #[arg(long)]
@@ -62,10 +63,9 @@ struct Study {
     /// Durability of inserts; the inserts of the study were durable
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Measure figures 3 to 9, 12 and 14 by client processes that call PROGRAM serve, with PROGRAM
-    /// built from this source with the feature serve, on the database DIR.served
-    #[arg(long, value_name = "PROGRAM")]
-    serve: Option<PathBuf>,
+    /// Measure all figures by threads of this process that call the library, without a server
+    #[arg(long)]
+    library: bool,
     /// Milliseconds of each measurement [default: 2000; with --quick 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     point_millis: Option<u64>,
@@ -96,10 +96,10 @@ const MARK_TABLE: &str = "RowstoneStudy";
 /// The reasons why absolute numbers of 2010 and of this run differ.
 const DIFFERENCES: [&str; 6] = [
     "The service of 2010 was behind a network, HTTP and authentication, and kept three copies of everything. Here there is one \
-     disk; calls stay within one process, or use HTTP and authentication over loopback if clients are processes. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
+     disk; calls of client processes use HTTP and authentication over loopback, calls of threads stay within one process. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
     "The study used up to 16 virtual machines of two sizes. Here a small one is a process with one thread on one processor and an \
-     extra-large one a process with eight threads, or all of them are threads of one process; see \"clients\" above. Clients \
-     and database share the processors of one machine.",
+     extra-large one a process with eight threads. Some figures, or all of them, use threads of one process instead; see \"clients\" \
+     above. Clients and database share the processors of one machine.",
     "The study measured a live system for days. Here a point takes seconds or less, after a warm-up of a fifth of its time.",
     "Where the study was throttled, the server farm was the limit. Here only figure 15 throttles: the database's own throttle, \
      with a target that the study's partition showed, and clients on a virtual clock whose calls take as long as the study's.",
@@ -113,23 +113,27 @@ each thread or one for all. Clients call, wait for the answer and call again. Ea
 table on the terminal, and all of them are one HTML page with plots. A run takes some minutes
 and up to a few GB on disk; with --quick about a minute. The tables are dropped at the end.
 
-Clients are threads of this process that call the library. With --serve, clients in figures 3 to 9,
-12 and 14 are processes that call rowstone serve by HTTP, in the two sizes of the study: small, one
-thread on one processor (by taskset), and extra-large, eight threads. Figures 10, 11, 13 and 15
-vary the number of threads, and keep threads of this process.
+Clients in figures 3 to 9, 12 and 14 are processes that call rowstone serve by HTTP. This program
+starts the server and the clients as processes of its own. Clients have the two sizes of the study:
+small, one thread on one processor (by taskset), and extra-large, eight threads. Figures 10, 11, 13
+and 15 vary the number of threads; their clients are threads of this process that call the library.
+With --library the clients of all figures are such threads.
 
 Examples, behind cargo run --release --manifest-path benches/study/Cargo.toml --
   /tmp/study --quick
   /tmp/study --out report.html
   /tmp/study --figures 5,6,7 --json
-  /tmp/study --quick --serve target/release/rowstone";
+  /tmp/study --quick --library";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let done = if arguments.next().is_some_and(|first| first == "--client") {
-        client::main(arguments)
-    } else {
-        Study::parse().run(&mut io::stdout().lock())
+    let mut arguments = std::env::args_os();
+    let name = arguments.next();
+    let done = match arguments.next() {
+        Some(first) if first == vms::SERVER => {
+            return rowstone::cli::run(name.into_iter().chain(arguments));
+        }
+        Some(first) if first == vms::CLIENT => client::main(name.into_iter().chain(arguments)),
+        _ => Study::parse().run(&mut io::stdout().lock()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -183,14 +187,17 @@ impl Study {
         Ok(db)
     }
 
-    /// Starts the server of client processes on a database of its own, if one is requested.
+    /// Starts the server of client processes on a database of its own. Returns `None` if all
+    /// clients are threads.
     fn service(&self) -> Outcome<Option<Service>> {
-        let Some(program) = &self.serve else { return Ok(None) };
-        let mut dir = self.dir.clone().into_os_string();
+        if self.library {
+            return Ok(None);
+        }
+        // The path may end with a slash, or be `.`.
+        let mut dir = self.dir.canonicalize()?.into_os_string();
         dir.push(".served");
         self.open(dir.as_ref())?.close()?;
-        let durability = self.durability_name();
-        Service::start(program, dir.as_ref(), &durability, self.scope()).map(Some)
+        Service::start(dir.as_ref(), &self.durability_name(), self.scope()).map(Some)
     }
 
     fn durability_name(&self) -> String {
@@ -216,12 +223,12 @@ impl Study {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let scope = self.scope();
         let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
-        let clients = if self.serve.is_some() {
+        let clients = if self.library {
+            "threads of one process, without a server"
+        } else {
             "figures 3 to 9, 12 and 14: processes that call rowstone serve by HTTP (3, 8 and 9 \
              extra-large, 4 small, the others both sizes); figures 10, 11, 13 and 15: threads of one \
              process, without a server"
-        } else {
-            "threads of one process, without a server"
         };
         let time = DateTime::from_ticks(SystemClock::new().now());
         vec![

@@ -1,4 +1,5 @@
-//! Tests the whole program. The runs are so small that each takes only a moment.
+//! Tests the whole program without processes of its own. The runs are so small that each takes only
+//! a moment.
 
 use std::path::Path;
 
@@ -9,9 +10,10 @@ use serde_json::Value;
 use crate::plot::tests::check_nesting;
 use crate::{Outcome, Study};
 
-const TINY: &str = "--quick --point-millis 5 --inserts-max 300 --rows 20 --durability os";
+const TINY: &str = "--library --quick --point-millis 5 --inserts-max 300 --rows 20 --durability os";
 
-/// Runs the program with `arguments`, where DIR means `dir`, and returns its output.
+/// Runs the program, with threads as clients, with `arguments`, where DIR means `dir`, and returns
+/// its output.
 fn run(dir: &Path, arguments: &str) -> Outcome<String> {
     let dir = dir.to_str().expect("a path in UTF-8");
     let line = format!("study {arguments} {TINY}").replace("DIR", dir);
@@ -116,7 +118,6 @@ fn leaves_other_databases_and_directories_alone() {
     refused("DIR", "holds no database");
     refused("DIR/new --figures 2", "2");
     refused("DIR/new --out DIR/no/where.html", "where.html");
-    refused("DIR/new --out DIR/a.html --serve DIR/none", "cannot start");
     let (table, db) = parts();
     assert!(table.get("bolts", "m4").unwrap().is_some());
     assert_eq!(db.tables().unwrap(), ["Parts"]);

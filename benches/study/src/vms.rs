@@ -1,5 +1,6 @@
 //! Client processes, which stand for the virtual machines of the study, and the server that they
-//! call: `rowstone serve` with the public development account, on a loopback port.
+//! call: `rowstone serve` with the public development account, on a loopback port. This program
+//! starts itself as both; its first argument then is [`CLIENT`] or [`SERVER`].
 //!
 //! A client process prepares its entities and warms up, prints a line, and measures when it reads
 //! one. So all processes of a measurement start together. Its result is one line of JSON.
@@ -14,6 +15,11 @@ use crate::Outcome;
 use crate::client::{Connection, parse_line};
 use crate::clients::Tally;
 use crate::ground::{Scope, Spread, TABLE};
+
+/// The first argument of a client process.
+pub(crate) const CLIENT: &str = "--client";
+/// The first argument of a process that executes a command of rowstone.
+pub(crate) const SERVER: &str = "--rowstone";
 
 /// The size of a virtual machine in the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +39,8 @@ pub(crate) struct Service {
     process: Child,
     address: SocketAddr,
     token: String,
-    /// The program that is started as a client, which is this one.
-    client: PathBuf,
+    /// This program, which is also the client.
+    program: PathBuf,
     scope: Scope,
     jobs: AtomicU32,
 }
@@ -60,25 +66,21 @@ impl Size {
 }
 
 impl Service {
-    /// Starts `program serve` on the database `dir`, and returns when it listens.
-    pub(crate) fn start(
-        program: &Path,
-        dir: &Path,
-        durability: &str,
-        scope: Scope,
-    ) -> Outcome<Self> {
-        let shown = program.display();
-        let failed = |error| format!("cannot start {shown}: {error}");
+    /// Starts the server on the database `dir`, and returns when it listens.
+    pub(crate) fn start(dir: &Path, durability: &str, scope: Scope) -> Outcome<Self> {
+        let program = std::env::current_exe()?;
+        let failed = |error| format!("cannot start {} as a server: {error}", program.display());
         let rights =
             ["sas", "--account-wide", "--permissions", "rwdlacu", "--expiry", "2099-01-01"];
-        let token = Command::new(program).args(rights).output().map_err(failed)?;
+        let token = Command::new(&program).arg(SERVER).args(rights).output().map_err(failed)?;
         if !token.status.success() {
             let reason = String::from_utf8_lossy(&token.stderr);
-            return Err(format!("{shown} sas failed: {}", reason.trim()).into());
+            return Err(format!("rowstone sas failed: {}", reason.trim()).into());
         }
         let token = String::from_utf8(token.stdout)?.trim().to_owned();
-        let mut command = Command::new(program);
-        command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0", "--log", "problems"]);
+        let mut command = Command::new(&program);
+        command.args([SERVER, "serve"]).arg(dir);
+        command.args(["--listen", "127.0.0.1:0", "--log", "problems"]);
         command.args(["--durability", durability]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut process = command.stderr(Stdio::piped()).spawn().map_err(failed)?;
         let mut messages = BufReader::new(process.stderr.take().expect("a pipe"));
@@ -86,14 +88,13 @@ impl Service {
         messages.read_line(&mut first)?;
         let address = first.trim().strip_prefix("listening on http://");
         let address = address.and_then(|text| text.trim_end_matches('/').parse().ok());
-        let (client, jobs) = (std::env::current_exe()?, AtomicU32::new(0));
         let Some(address) = address else {
             process.kill().and_then(|()| process.wait()).ok();
-            return Err(format!("{shown} serve did not start: {}", first.trim()).into());
+            return Err(format!("rowstone serve did not start: {}", first.trim()).into());
         };
         // Passes on problems of the server, so that its pipe does not fill.
         std::thread::spawn(move || io::copy(&mut messages, &mut io::stderr()));
-        Ok(Self { process, address, token, client, scope, jobs })
+        Ok(Self { process, address, token, program, scope, jobs: AtomicU32::new(0) })
     }
 
     /// Runs client processes on an empty table, and adds up their results. They insert groups of
@@ -105,8 +106,11 @@ impl Service {
         let job = self.jobs.fetch_add(1, Ordering::Relaxed) + 1;
         let mut clients = Vec::new();
         for number in 0..vms.1 {
-            let child = self.command(vms, number, job, batch, spread).spawn();
-            let child = child.map_err(|error| format!("cannot start a client: {error}"))?;
+            let mut command = self.command(vms, number, job, batch, spread);
+            let child = command.spawn().map_err(|error| {
+                let program = command.get_program().display();
+                format!("cannot start a client by {program}: {error}; --library starts none")
+            })?;
             clients.push(Client::of(child));
         }
         let lines = clients.iter_mut().try_for_each(|client| client.line().map(drop));
@@ -134,8 +138,8 @@ impl Service {
     ) -> Command {
         let Scope { time, inserts_max, rows, seed } = self.scope;
         let Vms(size, count) = vms;
-        let mut command = size.command(&self.client, number);
-        command.arg("--client");
+        let mut command = size.command(&self.program, number);
+        command.arg(CLIENT);
         let threads = size.threads();
         let inserts_max = inserts_max / u64::from(count);
         let values = [
