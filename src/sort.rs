@@ -43,7 +43,7 @@ mod tests {
                 let list: Vec<_> = (0..len).map(element).collect();
                 let (mut sorted, mut expected) = (list.clone(), list);
                 sort_by(&mut sorted, |a, b| b.0.cmp(&a.0));
-                expected.sort_by(|a, b| b.0.cmp(&a.0));
+                expected.sort_by_key(|element| std::cmp::Reverse(element.0));
                 assert_eq!(sorted, expected);
             }
         }

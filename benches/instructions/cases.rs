@@ -280,7 +280,7 @@ fn replace(n: u64) {
     measured_part(&mut || {
         for ((i, (partition_key, row_key)), etag) in (0..).zip(&keys).zip(&etags) {
             let entity = entity_in(partition_key, row_key, i);
-            ground.table.replace_if(entity, *etag).expect("there is no other writer");
+            ground.table.replace_if(entity, etag).expect("there is no other writer");
         }
     });
 }

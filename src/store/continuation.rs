@@ -54,7 +54,7 @@ impl FromStr for Continuation {
                 u8::from_str_radix(hex, 16).ok()
             };
             let bytes: Option<Vec<u8>> = digits.iter().map(byte).collect();
-            let is_even = text.len() % 2 == 0;
+            let is_even = text.len().is_multiple_of(2);
             String::from_utf8(bytes.filter(|_| is_even)?).ok()
         };
         let mut parts = text.split('.').map(part);

@@ -44,7 +44,7 @@ impl Copy {
             file.flush()?;
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, seconds))?;
+        print(|output| self.write(output, &summary, &[], seconds))?;
         db.close()?;
         match summary.problem_count() > 0 || table.is_some() {
             true => Err(Failure::Rejected),

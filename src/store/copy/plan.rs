@@ -92,7 +92,10 @@ impl StoreCopy<'_> {
     }
 
     /// Returns the copy of an entity, or the name of a property that its new key needs.
-    pub(super) fn copy_of(&self, source: Entity) -> std::result::Result<Moving, (Entity, String)> {
+    pub(super) fn copy_of(
+        &self,
+        source: Entity,
+    ) -> std::result::Result<Moving, Box<(Entity, String)>> {
         let new = |template: &Option<KeyTemplate>, own: &str| match template {
             Some(template) => template.key(&source).map_err(str::to_owned),
             None => Ok(own.to_owned()),
@@ -101,7 +104,7 @@ impl StoreCopy<'_> {
             .and_then(|pk| Ok((pk, new(&self.row_key, source.row_key())?)));
         let (pk, rk) = match keys {
             Ok(keys) => keys,
-            Err(name) => return Err((source, name)),
+            Err(name) => return Err(Box::new((source, name))),
         };
         let mut copy = source.with_keys(&pk, &rk);
         if !self.select.is_empty() {

@@ -47,7 +47,8 @@ impl Writing<'_, '_> {
         for entity in page {
             match self.job.copy_of(entity) {
                 Ok(row) => rows.push(row),
-                Err((entity, name)) => {
+                Err(refused) => {
+                    let (entity, name) = *refused;
                     let message = format!("it has no property '{name}'");
                     let (kind, source) = (CopyProblemKind::Refused, key(&entity));
                     let problem = CopyProblem { source, target: None, kind, message };

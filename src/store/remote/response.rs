@@ -36,7 +36,8 @@ fn refusal(response: &Response) -> Refusal {
         status => {
             let text = std::str::from_utf8(&response.body).unwrap_or_default();
             let fault = read_json(text, status).or_else(|| read_xml(text, status));
-            let start = text.get(..text.floor_char_boundary(SHOWN_MAX)).unwrap_or_default();
+            let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
+            let start = text.get(..end).unwrap_or_default();
             let mut fault = fault.unwrap_or_else(|| Fault::unreadable(status, start));
             if let Some(code) = response.header("x-ms-error-code") {
                 fault.code = code.to_owned().into();
