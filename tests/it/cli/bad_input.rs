@@ -26,7 +26,7 @@ fn a_url_or_connection_string_is_no_path() {
     for (path, kind) in [("https://acme.table.core.windows.net", "a URL"), (keys, "a connection")] {
         for arguments in [
             "create-table PATH Tab",
-            "put PATH Tab {}",
+            "put PATH Tab {\"PartitionKey\":\"p\",\"RowKey\":\"r\"}",
             "exec PATH",
             "import PATH Tab -",
             "import db Tab PATH",

@@ -31,7 +31,7 @@ fn read_single(text: &str) -> Result<Entity, Error> {
         (None, None) => None,
     };
     Ok(match etag {
-        Some(etag) => entity.at(etag.seq().unwrap()),
+        Some(etag) => entity.at(etag.seq().ok_or_else(|| Error::refused(Code::InvalidInput))?),
         None => entity,
     })
 }
