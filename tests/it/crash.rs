@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rowstone::Durability;
 use rowstone::fs::{FaultFs, Fs, MemFs, OpKind};
 
-use crate::say;
+use crate::{cases, say};
 use rowstone::retry::Rng;
 use rowstone::sim::engine::Engine;
 use rowstone::sim::oracle::Oracle;
@@ -199,16 +199,11 @@ fn check(program: &Program, tally: &mut Tally) {
     }
 }
 
-fn images_wanted() -> u64 {
-    let text = std::env::var("IMAGES").ok();
-    text.map_or(IMAGES, |text| text.parse().expect("IMAGES is a number"))
-}
-
 #[test]
 fn every_moment_of_small_histories_recovers() {
     let mut tally = Tally::default();
     let mut seed = 0;
-    let wanted = images_wanted();
+    let wanted = cases("IMAGES", IMAGES);
     while tally.images < wanted {
         let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20, ..Mix::PLAIN };
         check(&Program::random(0xc0_0000 + seed, STEPS, mix_of), &mut tally);
@@ -222,7 +217,7 @@ fn every_moment_of_small_histories_recovers() {
 fn trap_46_power_cut_while_the_database_is_created() {
     let mut tally = Tally::default();
     let program = Program { seed: 46, config: Config::default(), steps: Vec::new() };
-    for seed in 0..80 {
+    for seed in 0..cases("CUTS", 80) {
         check(&Program { seed, ..program.clone() }, &mut tally);
     }
     assert!(tally.images > 1000, "{tally:?}");
@@ -290,7 +285,7 @@ fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
         let mut program = Program::random(0x08_0000 + seed, 4, Mix::QUIET);
         program.config.memtable_bytes = 4 << 10;
         program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
-        for number in 0..40 {
+        for number in 0..cases("STEPS", 40) {
             let properties = vec![("N".to_owned(), Val::String("x".repeat(400)))];
             let (pk, rk) = ("p".to_owned(), format!("r{:02}", number % 25));
             let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };

@@ -11,7 +11,7 @@ use crate::say;
 
 /// Returns a device to simulate for some hours. Its rows have a time to live of 45 minutes.
 fn life(seed: u64) -> Life {
-    let hours = std::env::var("DEVICE").map_or(3, |n| n.parse().expect("DEVICE is a number"));
+    let hours = crate::cases("DEVICE", 3);
     Life::new(seed, Duration::from_secs(hours * 3_600))
 }
 

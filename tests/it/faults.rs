@@ -15,7 +15,8 @@ use rowstone::sim::program::{Mix, Program};
 use rowstone::sim::runner::{Runner, is_storage_error};
 use rowstone::sim::step::{Config, Step};
 
-const STEPS: usize = 40;
+/// Steps of a program, each with some file operations. `STEPS=n` sets another number.
+const STEPS: u64 = 40;
 
 /// How a file operation fails, and whether all later operations fail, too.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,8 @@ struct Tally {
 
 fn program(seed: u64, io_mode: IoMode) -> Program {
     let mix_of = Mix { crashes: 0, reopens: 10, clock: 2, tables: 15, ..Mix::PLAIN };
-    let mut program = Program::random(0xfa_0000 + seed, STEPS, mix_of);
+    let mut program =
+        Program::random(0xfa_0000 + seed, crate::cases("STEPS", STEPS) as usize, mix_of);
     program.config = Config { io_mode, durability: Durability::Sync, ..program.config };
     program
 }

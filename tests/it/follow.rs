@@ -277,7 +277,7 @@ impl Heard {
 
 #[test]
 fn trap_33_readers_survive_kills_of_the_writer_without_gap_or_repetition() {
-    let kills = std::env::var("ROWSTONE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let kills = crate::cases("ROWSTONE_KILLS", KILLS);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     options().open(&path).unwrap().close().unwrap();

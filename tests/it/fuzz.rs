@@ -39,7 +39,7 @@ fn targets_survive_their_corpus_and_mutations_of_it() {
     if std::env::var_os("REWRITE").is_some() {
         store();
     }
-    let all = std::env::var("MUTATIONS").map_or(MUTATIONS, |n| n.parse().expect("a number"));
+    let all = crate::cases("MUTATIONS", MUTATIONS);
     for (name, target) in targets() {
         let mutations = if WHOLE_DATABASES.contains(&name) { all / 5 } else { all };
         let bounded = |data: &[u8]| memory::bounded(name, target, data);

@@ -510,7 +510,7 @@ fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
 
 /// Returns the number of calls of a test that makes `percent` of all calls.
 fn calls(percent: u64) -> u64 {
-    let all = std::env::var("LINEAR").map_or(300_000, |n| n.parse().expect("LINEAR is a number"));
+    let all = crate::cases("LINEAR", 300_000);
     all * percent / 100
 }
 

@@ -41,6 +41,14 @@ mod soak;
 mod store;
 mod threads;
 
+/// Returns the number of random cases of a test: that of the environment variable if it is set, as
+/// by `.ci/long`.
+fn cases(variable: &str, short: u64) -> u64 {
+    std::env::var(variable).map_or(short, |number| {
+        number.parse().unwrap_or_else(|_| panic!("{variable}={number} is no number"))
+    })
+}
+
 /// Prints a line even if the test passes, because counts are part of a run's output.
 fn say(line: impl std::fmt::Display) {
     use std::io::Write;

@@ -3,7 +3,7 @@
 //!
 //! `PROGRAMS=n` sets the number of programs, `SEED=n` runs only the program of this seed.
 
-use crate::say;
+use crate::{cases, say};
 use rowstone::sim::counts::{Counts, Event};
 use rowstone::sim::program::{Mix, Program, check};
 
@@ -24,10 +24,11 @@ fn programs_with_crashes_agree_with_the_oracle() {
 
 /// Runs half of the programs. Each of the two tests runs one half.
 fn run(first: u64, mix: Mix) -> Counts {
-    if let Some(seed) = number("SEED") {
+    if std::env::var_os("SEED").is_some() {
+        let seed = cases("SEED", 0);
         return check(&Program::random(seed, STEPS, mix));
     }
-    let programs = number("PROGRAMS").unwrap_or(PROGRAMS) / 2;
+    let programs = cases("PROGRAMS", PROGRAMS) / 2;
     let mut all = Counts::default();
     for seed in first..first + programs {
         all.merge(&check(&Program::random(seed, STEPS, mix)));
@@ -40,9 +41,4 @@ fn run(first: u64, mix: Mix) -> Counts {
 
 fn print(counts: Counts, what: &str) {
     say(format!("{what}:\n{counts}"));
-}
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }

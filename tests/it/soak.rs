@@ -354,7 +354,7 @@ fn open_world(fs: &MemFs, background: Background, io_mode: IoMode, writes: u64) 
 }
 
 fn soak(background: Background, io_mode: IoMode) {
-    let writes = std::env::var("SOAK").map_or(10_000, |n| n.parse().expect("SOAK is a number"));
+    let writes = crate::cases("SOAK", 10_000);
     let fs = MemFs::new();
     let world = &open_world(&fs, background, io_mode, writes);
     let (counted, expected, left, said) = thread::scope(|scope| {

@@ -185,7 +185,7 @@ fn tables_are_copied_there_and_back() {
 /// positions.
 #[test]
 fn a_killed_copy_continues_and_loses_nothing() {
-    let kills = std::env::var("ROWSTONE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let kills = crate::cases("ROWSTONE_KILLS", KILLS);
     let stores = Stores::new(4_000);
     stores.ok("copy src Tab --to env:STORE");
     let mut rng = Rng::from_entropy();
