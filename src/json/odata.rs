@@ -425,19 +425,6 @@ pub(crate) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     }
 }
 
-/// Appends the ETag of an entity as a JSON string. `time` is its Timestamp as text. Only the quotes
-/// in the ETag need an escape.
-pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
-    out.extend_from_slice(b"\"W/\\\"datetime'");
-    for (i, part) in time.split(|byte| *byte == b':').enumerate() {
-        if i > 0 {
-            out.extend_from_slice(b"%3A");
-        }
-        out.extend_from_slice(part);
-    }
-    out.extend_from_slice(b"'\\\"\"");
-}
-
 /// True if a property can have this name. If a selected name fails this test, the result omits it
 /// instead of writing a null.
 pub(crate) fn is_property(name: &str) -> bool {

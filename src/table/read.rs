@@ -255,7 +255,7 @@ impl<'a> RowView<'a> {
 
     /// Returns the ETag.
     pub fn etag(&self) -> ETag {
-        ETag::from(self.seq)
+        ETag::from(self.seq())
     }
 
     /// Returns the value of a property; `None` if the entity has no property of this name.

@@ -62,7 +62,7 @@ pub enum Change {
 }
 
 /// The version of an entity, as its engine reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Version {
     /// The number that is stored in front of the value, or in a column.
     Number(u64),

@@ -371,7 +371,7 @@ impl<'s> Members<'s> {
         if self.metadata.etag {
             etag.clear();
             etag.extend_from_slice(b",\"odata.etag\":");
-            odata::put_etag(etag, text);
+            put_etag(etag, text);
         }
         let mut member = Vec::new();
         if self.shows_row_key {
@@ -783,6 +783,19 @@ fn inside_of_string<'t>(text: &str, scratch: &'t mut Vec<u8>) -> &'t [u8] {
         [_, inside @ .., _] => inside,
         _ => &[],
     }
+}
+
+/// Appends the ETag of an entity as a JSON string. `time` is its Timestamp as text. Only the quotes
+/// in the ETag need an escape.
+fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
+    out.extend_from_slice(b"\"W/\\\"datetime'");
+    for (i, part) in time.split(|byte| *byte == b':').enumerate() {
+        if i > 0 {
+            out.extend_from_slice(b"%3A");
+        }
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(b"'\\\"\"");
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ impl Program<'_> {
         let version = self.store().version(&reading.key);
         assert_eq!(version.is_some(), self.oracle.get(&reading.key).is_some());
         let Some(version) = version else { return };
-        assert!(self.store().replace_if(&reading, version, durability));
+        assert!(self.store().replace_if(&reading, version.clone(), durability));
         assert_ne!(self.store().version(&reading.key), Some(version));
         self.oracle.put(reading);
         let again = self.oracle.0.values().next().unwrap().clone();
@@ -398,7 +398,7 @@ fn check_threads(engine: Engine) {
     each(&|thread| {
         for number in 0..KEYS {
             let reading = data.revised(number, 10 + thread as u32);
-            let done = store.replace_if(&reading, seen[number as usize], Durability::Os);
+            let done = store.replace_if(&reading, seen[number as usize].clone(), Durability::Os);
             replaced.fetch_add(u64::from(done), Ordering::Relaxed);
         }
     });
