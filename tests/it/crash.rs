@@ -285,7 +285,7 @@ fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
         let mut program = Program::random(0x08_0000 + seed, 4, Mix::QUIET);
         program.config.memtable_bytes = 4 << 10;
         program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
-        for number in 0..cases("STEPS", 40) {
+        for number in 0..cases("STEPS", 32) {
             let properties = vec![("N".to_owned(), Val::String("x".repeat(400)))];
             let (pk, rk) = ("p".to_owned(), format!("r{:02}", number % 25));
             let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };

@@ -514,7 +514,7 @@ fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, cou
 
 #[test]
 fn trap_24_damage_anywhere_never_gives_a_wrong_row() {
-    let places = crate::cases("ROWSTONE_DAMAGE", 24);
+    let places = crate::cases("ROWSTONE_DAMAGE", 16);
     let (mut counts, mut done, mut seed) = (Counts::default(), 0u64, 1);
     while done < places {
         let subject = subject(seed);

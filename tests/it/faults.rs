@@ -16,7 +16,7 @@ use rowstone::sim::runner::{Runner, is_storage_error};
 use rowstone::sim::step::{Config, Step};
 
 /// Steps of a program, each with some file operations. `STEPS=n` sets another number.
-const STEPS: u64 = 40;
+const STEPS: u64 = 32;
 
 /// How a file operation fails, and whether all later operations fail, too.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use rowstone::fuzzing::{TARGETS, Target, seeds};
 
 use crate::format::{examples, target};
 
-const MUTATIONS: u64 = 2_000;
+const MUTATIONS: u64 = 1_000;
 /// Targets that open databases. A run of one takes about a hundred times as long as a run of a
 /// decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];

@@ -7,7 +7,7 @@ use crate::{cases, say};
 use rowstone::sim::counts::{Counts, Event};
 use rowstone::sim::program::{Mix, Program, check};
 
-const PROGRAMS: u64 = 300;
+const PROGRAMS: u64 = 120;
 const STEPS: usize = 500;
 
 #[test]
