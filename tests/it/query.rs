@@ -239,7 +239,7 @@ fn integer(entity: &Entity) -> Option<i128> {
 #[test]
 fn trap_40_trap_53_queries_agree_with_a_full_scan() {
     let mut looked = 0;
-    for seed in 0..crate::cases("QUERIES", 16) {
+    for seed in 0..crate::cases("QUERIES", 8) {
         let mut world = World::new(seed);
         for _ in 0..12 {
             for _ in 0..80 {
