@@ -26,6 +26,7 @@ use crate::{
     error::Result,
     model::{ETag, Entity},
     store::pages::{PAGE_MAX, Side},
+    store::remote::endpoint::referenced,
     store::{Condition, Remote, TableStore},
 };
 
@@ -214,18 +215,9 @@ pub(super) fn condition(etag: Option<&str>) -> Outcome<Condition> {
 /// Reads the text that has the account of a URL.
 #[cfg(feature = "remote")]
 fn read_account(file: &str) -> Outcome<String> {
-    use std::io::Read;
-    /// Far above the length of a connection string.
-    const BYTES_MAX: u64 = 64 << 10;
-    if let Some(name) = file.strip_prefix("env:") {
-        let missing = |_| Failure::Usage(format!("the environment has no variable {name}"));
-        return std::env::var(name).map_err(missing);
-    }
-    let failed = |error| Failure::Usage(format!("cannot read {file}: {error}"));
-    let opened = super::files::open_path(Path::new(file)).map_err(failed)?;
-    let mut text = String::new();
-    opened.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    let text = if file.starts_with("env:") { file.to_owned() } else { format!("file:{file}") };
+    let read = referenced(&text).map_err(|error| Failure::Usage(error.chain()))?;
+    Ok(read.unwrap_or_default())
 }
 
 /// Returns a connection string for `url`. The account's own address does not count.

@@ -25,24 +25,27 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// show neither. All calls block the thread.
 ///
 /// # Lost answers
-/// A request without an answer is repeated as [`RemoteOptions::retries`] allows. A repeat waits
-/// until the service has given up the first try, at most 30 s, unless an ETag lets only one of the
-/// two take effect. [`RemoteOptions::request_id`] stores an id in each written entity. Results:
+/// A request without an answer is repeated as [`RemoteOptions::retries`] allows.
+/// [`RemoteOptions::request_id`] stores an id in each written entity. Results:
 ///
-/// | request | result |
-/// | --- | --- |
-/// | read | as without the loss |
-/// | [`upsert`](TableStore::upsert), `upsert_merge`, and [`Condition::Any`] | may have taken effect twice |
-/// | insert, write with an ETag, group, table | [`ErrorKind::OutcomeUnknown`] if the repeat is refused |
-/// | the same, with a request id | success if a read finds the id in the entity, else as above |
+/// | request | result | wait for a try that may still take effect |
+/// | --- | --- | --- |
+/// | read | as without the loss | none |
+/// | [`upsert`](TableStore::upsert), `upsert_merge`, and [`Condition::Any`] | may have taken effect twice | before a repeat |
+/// | insert, group, table | [`ErrorKind::OutcomeUnknown`] if the repeat is refused | before a repeat |
+/// | write or group with an ETag | the same | before a read that is to show that nothing was done |
+/// | any of these writes with a request id | success if a read finds the id in the entity, else as above | before the id counts; with an ETag the id counts at once |
+///
+/// A wait lasts until the service has given up the try, at most 30 s. Without an ETag, the try could
+/// overwrite a later write after a read has found the id.
 ///
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:
 /// * `OutcomeUnknown`: a write was sent, and it is unknown whether it took effect. Read the entity.
 /// * `Io`: the service was not reached, or sent an answer that breaks the protocol. A write had no
 ///   effect.
-/// * `Busy` and `Timeout`: nothing was done. `Timeout` is for reads only. If the request was
-///   repeated already, these errors are not [transient](Error::is_transient), so that the retries
+/// * `Busy` and `Timeout`: nothing was done. `Busy` is also the answer 429 (too many requests).
+///   `Timeout` is for reads only. If the request was repeated already, these errors are not [transient](Error::is_transient), so that the retries
 ///   of an outer [`RetryPolicy`](crate::RetryPolicy) do not multiply.
 ///
 /// ```no_run
@@ -67,8 +70,8 @@ impl Remote {
     /// an environment variable) or `file:PATH` (the text in a file). Sends nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for another text, and for plain HTTP to another machine; `Io` for a file that
-    /// cannot be read.
+    /// `InvalidInput` for another text, for plain HTTP to another machine, and for a file of more
+    /// than 64 KiB; `Io` for a file that cannot be read.
     pub fn open(text: &str) -> Result<Self> {
         Self::open_with(text, RemoteOptions::new())
     }

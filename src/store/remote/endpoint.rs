@@ -5,6 +5,8 @@
 //! * the URL has neither a user name nor a query string, so that errors may show it.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 
 use crate::error::{Code, Error, Result};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
@@ -36,6 +38,8 @@ pub(crate) enum Credential {
     Sas(String),
 }
 
+/// The maximum length of a file with a connection string, in bytes.
+const FILE_MAX: u64 = 64 << 10;
 /// The address of the development account, at which Azurite and `rowstone serve` listen.
 const DEVELOPMENT_URL: &str = "http://127.0.0.1:10002/devstoreaccount1";
 
@@ -203,7 +207,9 @@ impl Credential {
 /// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
 ///
 /// # Errors
-/// `InvalidInput` if there is no such variable, `Io` if the file cannot be read.
+/// `InvalidInput` if there is no such variable, and for a file that is longer than 64 KiB or not
+/// UTF-8; `Io` if the file cannot be read.
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     if let Some(name) = text.strip_prefix("env:") {
         let missing = |_| refused(&format!("the environment has no text variable {name}"));
@@ -211,7 +217,14 @@ pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     }
     let Some(path) = text.strip_prefix("file:") else { return Ok(None) };
     let failed = |error| Error::io(format!("read {path}"), error);
-    std::fs::read_to_string(path).map(Some).map_err(failed)
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(refused(&format!("{path} is longer than {} KiB", FILE_MAX >> 10)));
+    }
+    let text = String::from_utf8(bytes);
+    text.map(Some).map_err(|_| refused(&format!("{path} is not UTF-8")))
 }
 
 fn is_this_machine(host: &str) -> bool {

@@ -63,6 +63,8 @@ struct Failure {
     error: Error,
     effect: Effect,
     is_too_large: bool,
+    /// The least pause before a repeat, for which the service asked.
+    pause: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +152,7 @@ impl Exchange {
             };
             let is_repeated = failure.effect != Effect::Refused && !failure.is_too_large;
             match is_repeated.then(|| self.pause(retry + 1)).flatten() {
-                Some(pause) => self.transport.wait(pause),
+                Some(pause) => self.transport.wait(pause.max(failure.pause)),
                 None => return Err(Failure { error: ended(failure.error, retry), ..failure }),
             }
             retry += 1;
@@ -196,6 +198,7 @@ impl Exchange {
                     Some(lost) => self.settle(write, (&lost, last), is_pending).map(found),
                 };
             };
+            pause = pause.max(failure.pause);
             if is_pending && !write.is_once && !mutant!("early-repeat") {
                 pause = pause.max(self.service_time());
             }
@@ -294,7 +297,10 @@ impl Exchange {
             };
             let is_skewed = response.status == 403 && self.learn_offset(&response, now);
             if !std::mem::replace(&mut may_sign_again, false) || !is_skewed {
-                return read(&response).map_err(|refusal| self.failure(&request, refusal));
+                return read(&response).map_err(|refusal| {
+                    let pause = response::retry_after(&response);
+                    Failure { pause, ..self.failure(&request, refusal) }
+                });
             }
         }
     }
@@ -321,7 +327,8 @@ impl Exchange {
         };
         let base = self.endpoint.name();
         let text = format!("{text} {base}: {}", self.shown(request, problem));
-        Failure { error: Error::new(ErrorKind::Io, text), effect, is_too_large: *is_too_large }
+        let (error, is_too_large) = (Error::new(ErrorKind::Io, text), *is_too_large);
+        Failure { error, effect, is_too_large, pause: Duration::ZERO }
     }
 
     fn failure(&self, request: &Request, refusal: Refusal) -> Failure {
@@ -347,6 +354,7 @@ impl Exchange {
                 };
                 let is_code = |code: Code| fault.code == code.as_str();
                 let effect = match fault.status {
+                    429 => Effect::NotDone,
                     503 if is_code(Code::ServerBusy) || mutant!("any-503") => Effect::NotDone,
                     501 | 505 => Effect::Refused,
                     507 if is_code(Code::StorageFull) => Effect::Refused,
@@ -356,7 +364,7 @@ impl Exchange {
                 (error_of(&fault, message), effect)
             }
         };
-        Failure { error, effect, is_too_large: false }
+        Failure { error, effect, is_too_large: false, pause: Duration::ZERO }
     }
 
     /// Returns a text of the service for an error: on one line, shortened, and replaced if it

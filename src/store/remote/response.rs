@@ -2,6 +2,8 @@
 //!
 //! Texts of the service are not yet safe to show, since a service may repeat credentials in them.
 
+use std::time::Duration;
+
 use super::transport::Response;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::odata::Members;
@@ -15,6 +17,8 @@ use crate::rest::protocol::headers::Headers as _;
 pub(super) const PAGE_MAX: usize = 1_000;
 /// The maximum number of bytes that are read of the body of an answer without an error code.
 const SHOWN_MAX: usize = 200;
+/// The longest pause before a repeat for which a service may ask.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The reason why an answer is not a result.
 pub(super) enum Refusal {
@@ -45,6 +49,12 @@ fn refusal(response: &Response) -> Refusal {
             Refusal::Fault(fault)
         }
     }
+}
+
+/// Returns the pause before a repeat for which the service asks in seconds; a date is ignored.
+pub(super) fn retry_after(response: &Response) -> Duration {
+    let seconds = response.header("Retry-After").and_then(|text| text.trim().parse().ok());
+    Duration::from_secs(seconds.unwrap_or(0)).min(PAUSE_MAX)
 }
 
 /// Reads the answer to a write without a result.
@@ -156,6 +166,8 @@ fn elements<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
 pub(super) fn error_of(fault: &Fault, message: String) -> Error {
     let error = match Code::ALL.iter().find(|known| known.as_str() == fault.code) {
         Some(code) => Error::refused_with(*code, message),
+        // Too many requests. Cosmos DB throttles by this status, and other services by 503.
+        None if fault.status == 429 => Error::refused_with(Code::ServerBusy, message),
         None => {
             let kind = match fault.status {
                 404 => ErrorKind::NotFound,

@@ -209,6 +209,29 @@ fn no_error_and_no_debug_text_shows_a_credential() {
     assert!(Remote::open_with("http://a.example.com?sig=x", options().plain_http(true)).is_ok());
 }
 
+#[test]
+fn a_file_with_a_connection_string_has_at_most_64_kib() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let name = format!("file:{}", path.display());
+    let text = format!("AccountName=acme;AccountKey={KEY}");
+    let write = |end: &str| std::fs::write(&path, text.clone() + end).unwrap();
+    write(&" ".repeat((64 << 10) - text.len()));
+    assert!(Remote::open(&name).is_ok());
+    // The bound is in the middle of a character.
+    for end in [" ".repeat((64 << 10) - text.len() + 1), "\u{e9}".repeat(64 << 10)] {
+        write(&end);
+        let error = Remote::open(&name).unwrap_err();
+        let shown = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{shown}");
+        assert!(shown.contains("store is longer than 64 KiB") && !shown.contains(KEY), "{shown}");
+    }
+    std::fs::write(&path, [0xff]).unwrap();
+    assert!(Remote::open(&name).unwrap_err().to_string().contains("store is not UTF-8"));
+    let missing = format!("file:{}", dir.path().join("none").display());
+    assert_eq!(Remote::open(&missing).unwrap_err().kind(), ErrorKind::Io);
+}
+
 /// Runs `client` over TLS with a certificate that is valid until `year`. The server gives `answers`
 /// in order; also returns the heads of the requests.
 fn over_tls<T>(

@@ -28,6 +28,8 @@ enum Step {
     TooLarge,
     Done,
     Refused(u16, &'static str),
+    /// Too many requests, with this `Retry-After`.
+    Throttled(&'static str),
     /// The entity of the first request, with the ETag `W/"own"`.
     Own,
     /// The entity of another request, with this ETag.
@@ -47,6 +49,7 @@ struct Script {
     steps: Mutex<VecDeque<Step>>,
     requests: Mutex<Vec<Request>>,
     trace: Mutex<Vec<&'static str>>,
+    waits: Mutex<Vec<Duration>>,
 }
 
 impl Transport for Script {
@@ -69,6 +72,10 @@ impl Transport for Script {
             Refused(status, code) => {
                 answer(status, vec![header("x-ms-error-code", code)], String::new())
             }
+            Throttled(after) => {
+                let code = header("x-ms-error-code", "TooManyRequests");
+                answer(429, vec![code, header("Retry-After", after)], String::new())
+            }
             Own => {
                 let requests = self.requests.lock();
                 let body = String::from_utf8(requests[0].body.clone()).unwrap();
@@ -90,6 +97,7 @@ impl Transport for Script {
 
     fn wait(&self, time: Duration) {
         self.trace.lock().push(if time >= SERVICE_TIME { "wait" } else { "pause" });
+        self.waits.lock().push(time);
     }
 }
 
@@ -243,6 +251,34 @@ fn a_read_that_must_prove_absence_waits_for_the_service() {
     let upsert = |remote: &Remote| remote.upsert("parts", &bolt());
     check(twice(), &[Lost, Lost, Own], upsert, Ok(()), "PUT wait PUT wait GET");
     check(twice(), &[Lost, Lost, Own], replace, Ok(()), "PUT pause PUT GET");
+}
+
+/// Cosmos DB throttles with 429.
+#[test]
+fn throttled_requests_are_repeated_after_the_time_that_the_service_asks_for() {
+    let insert = |remote: &Remote| remote.insert("parts", &bolt());
+    let get = |remote: &Remote| remote.get("parts", "p", "r", &[]);
+    let once = || RemoteOptions::new().retries(RetryPolicy::none());
+    check(once(), &[Throttled("1")], insert, Err(ErrorKind::Busy), "POST");
+    check(once(), &[Throttled("1")], get, Err(ErrorKind::Busy), "GET");
+    let short = || RemoteOptions::new().retries(RetryPolicy::fixed(1, Duration::from_secs(2)));
+    for (after, seconds) in [
+        ("7", 7),
+        ("1", 2),
+        ("999999999", 30),
+        ("99999999999999999999", 2),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 2),
+        ("-1", 2),
+    ] {
+        let pause = if seconds < 30 { "pause" } else { "wait" };
+        let waits = |script: Arc<Script>| {
+            assert_eq!(*script.waits.lock(), [Duration::from_secs(seconds)], "{after}");
+        };
+        let trace = format!("POST {pause} POST");
+        waits(check(short(), &[Throttled(after), Done], insert, Ok(()), &trace));
+        let trace = format!("GET {pause} GET");
+        waits(check(short(), &[Throttled(after), Other(READ)], get, Ok(()), &trace));
+    }
 }
 
 #[test]
