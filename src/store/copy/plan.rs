@@ -2,7 +2,7 @@
 
 use crate::db::{CopyProblem, CopyProblemKind, CopySummary};
 use crate::json::odata::{Metadata, entity_text};
-use crate::model::{ETag, Entity, KeyTemplate};
+use crate::model::{Entity, KeyTemplate};
 use crate::store::pages::Side;
 use crate::store::slice::Key;
 
@@ -62,8 +62,6 @@ pub(super) struct Tally {
 /// An entity that is copied.
 pub(super) struct Moving {
     pub(super) source: Entity,
-    /// The ETag of the source. A page of a service may lack it.
-    pub(super) etag: Option<ETag>,
     pub(super) copy: Entity,
     /// The length of the copy as JSON.
     pub(super) bytes: usize,
@@ -113,7 +111,7 @@ impl StoreCopy<'_> {
             left.for_each(|name| drop(copy.remove(name)));
         }
         let bytes = entity_text(&copy, Metadata::TYPES).len();
-        Ok(Moving { etag: source.etag(), source, copy, bytes, is_there: false, tries: 0 })
+        Ok(Moving { source, copy, bytes, is_there: false, tries: 0 })
     }
 
     pub(super) fn report(&self, tally: &mut Tally, problem: CopyProblem) {

@@ -10,7 +10,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::quoted;
-use crate::table::EntityGroup;
+use crate::table::{EntityGroup, quoted_entity};
 
 /// The maximum length of the members of a group as JSON.
 const BODY_MAX: usize = GROUP_SIZE_MAX - (64 << 10);
@@ -194,7 +194,7 @@ impl Writing<'_, '_> {
         for found in page {
             let is_found = |member: &Member<'_>| member.row.copy.row_key() == found.row_key();
             if let Some(index) = members.iter().position(is_found) {
-                self.resolve(members, index, &found);
+                self.resolve(members, index, &found)?;
             }
         }
         Ok(())
@@ -210,29 +210,30 @@ impl Writing<'_, '_> {
         let found = target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])?;
         self.tally.traffic.write_requests += 1;
         match found {
-            Some(found) => self.resolve(members, index, &found),
+            Some(found) => self.resolve(members, index, &found)?,
             None => members[index].plan = Plan::Insert,
         }
         Ok(())
     }
 
     /// Decides about a member whose key the target has.
-    fn resolve(&mut self, members: &mut Vec<Member<'_>>, index: usize, found: &Entity) {
+    fn resolve(
+        &mut self,
+        members: &mut Vec<Member<'_>>,
+        index: usize,
+        found: &Entity,
+    ) -> Result<()> {
         if members[index].row.copy.has_properties_of(found) {
             members.remove(index).row.is_there = true;
             self.tally.summary.present += 1;
-            return;
+        } else if self.job.replace {
+            members[index].plan = Plan::Replace(etag_of(found)?);
+        } else {
+            let row = members.remove(index).row;
+            let message = "the target has other properties under the key".to_owned();
+            report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
         }
-        if self.job.replace {
-            // An entity of a page may have no ETag. The next try reads it alone, with its ETag.
-            if let Some(etag) = found.etag() {
-                members[index].plan = Plan::Replace(etag);
-            }
-            return;
-        }
-        let row = members.remove(index).row;
-        let message = "the target has other properties under the key".to_owned();
-        report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
+        Ok(())
     }
 
     /// Deletes the entities of the source that have copies.
@@ -241,9 +242,6 @@ impl Writing<'_, '_> {
             rows.iter_mut().for_each(|row| row.is_there = true);
         }
         rows.retain(|row| row.is_there);
-        if self.job.target.is_some() {
-            self.read_etags(rows)?;
-        }
         for partition in rows.chunk_by(|a, b| a.source.partition_key() == b.source.partition_key())
         {
             for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
@@ -256,41 +254,13 @@ impl Writing<'_, '_> {
         Ok(())
     }
 
-    /// Reads the ETags that the page lacked, of entities that have not changed since.
-    fn read_etags(&mut self, rows: &mut Vec<Moving>) -> Result<()> {
-        let Side { store, table } = self.job.source;
-        let mut kept = Vec::with_capacity(rows.len());
-        for mut row in rows.drain(..) {
-            if row.etag.is_none() {
-                let (pk, rk) = (row.source.partition_key(), row.source.row_key());
-                let found = store.get(table, pk, rk, &[])?;
-                self.tally.traffic.read_requests += 1;
-                let Some(found) = found else {
-                    self.tally.summary.deleted += 1;
-                    continue;
-                };
-                if found.timestamp().is_none() || found.timestamp() != row.source.timestamp() {
-                    self.changed(&row);
-                    continue;
-                }
-                row.etag = found.etag();
-            }
-            kept.push(row);
-        }
-        *rows = kept;
-        Ok(())
-    }
-
     fn delete_group(&mut self, mut rows: Vec<&Moving>) -> Result<()> {
         let Side { store, table } = self.job.source;
         let mut tries = 0;
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.source.partition_key());
             for row in &rows {
-                let etag = row.etag.as_ref().ok_or_else(|| {
-                    Error::new(ErrorKind::Unsupported, "the source sent an entity without an ETag")
-                })?;
-                group.delete_if(row.source.row_key(), etag)?;
+                group.delete_if(row.source.row_key(), etag_of(&row.source)?)?;
             }
             let error = match store.commit(table, &group) {
                 Ok(_) => {
@@ -328,7 +298,7 @@ impl Writing<'_, '_> {
             self.tally.traffic.read_requests += 1;
             match found {
                 None => self.tally.summary.deleted += 1,
-                Some(found) if found.etag() == row.etag => kept.push(row),
+                Some(found) if found.etag() == row.source.etag() => kept.push(row),
                 Some(_) => self.changed(row),
             }
         }
@@ -366,6 +336,13 @@ fn group_len(rows: &[Moving]) -> usize {
         len += 1;
     }
     len
+}
+
+fn etag_of(entity: &Entity) -> Result<ETag> {
+    entity.etag().ok_or_else(|| {
+        let entity = quoted_entity((entity.partition_key(), entity.row_key()));
+        Error::new(ErrorKind::Unsupported, format!("the service sent {entity} without its ETag"))
+    })
 }
 
 /// Whether the error is about an entity, not about its table.

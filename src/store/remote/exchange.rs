@@ -8,6 +8,7 @@
 //! * no error shows a credential, even if the service repeats it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::endpoint::{Credential, Endpoint, Location};
@@ -40,6 +41,9 @@ pub(super) struct Exchange {
     rng: Mutex<Rng>,
     /// Ticks by which the service's clock is ahead of this machine's.
     clock_offset: Mutex<i64>,
+    /// Whether pages have ETags only with all metadata. By the documentation of Azure Table
+    /// storage they do, but it and the known other services send ETags with minimal metadata.
+    needs_metadata: AtomicBool,
 }
 
 /// A write, and how a read can tell whether it took effect.
@@ -96,7 +100,8 @@ impl Exchange {
         options: RemoteOptions,
     ) -> Self {
         let (rng, clock_offset) = (Mutex::new(rng), Mutex::new(0));
-        Self { endpoint, options, transport, clock, rng, clock_offset }
+        let needs_metadata = AtomicBool::new(false);
+        Self { endpoint, options, transport, clock, rng, clock_offset, needs_metadata }
     }
 
     /// Returns a new request id: a random UUID (version 4).
@@ -125,10 +130,16 @@ impl Exchange {
     }
 
     /// Reads a page of at most `top` entities. If the answer is longer than the bound, half as many
-    /// are requested.
+    /// are requested. If entities lack ETags, this page and all later ones are requested with all
+    /// metadata.
     pub(super) fn page(&self, draft: impl Fn(usize) -> Draft, mut top: usize) -> Result<Page> {
         loop {
-            match self.read_at(&draft(top), self.options.secondary, response::page) {
+            let with_all = self.needs_metadata.load(Ordering::Relaxed);
+            let asked = if with_all { draft(top).with_all_metadata() } else { draft(top) };
+            match self.read_at(&asked, self.options.secondary, response::page) {
+                Ok((rows, _)) if !with_all && rows.iter().any(|row| row.etag().is_none()) => {
+                    self.needs_metadata.store(true, Ordering::Relaxed);
+                }
                 Ok(page) => return Ok(page),
                 Err(failure) if failure.is_too_large && top > 1 => top /= 2,
                 Err(failure) => return Err(failure.error),

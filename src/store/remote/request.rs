@@ -14,6 +14,7 @@ use crate::table::Operation;
 const VERSION: &str = "2019-02-02";
 const JSON: &str = "application/json";
 const MINIMAL: &str = "application/json;odata=minimalmetadata";
+const FULL: &str = "application/json;odata=fullmetadata";
 const NO_CONTENT: (&str, &str) = ("Prefer", "return-no-content");
 /// The boundaries of a batch. No JSON body has a line that begins like them.
 const BATCH: &str = "batch_rowstone";
@@ -27,6 +28,8 @@ pub(super) struct Draft {
     path: String,
     query: Vec<(&'static str, String)>,
     headers: Vec<(&'static str, String)>,
+    /// The requested format of the answer.
+    accept: &'static str,
     content_type: Option<String>,
     body: Vec<u8>,
 }
@@ -34,7 +37,8 @@ pub(super) struct Draft {
 impl Draft {
     fn new(method: &'static str, path: impl Into<String>) -> Self {
         let (query, headers, body) = (Vec::new(), Vec::new(), Vec::new());
-        Self { method, path: path.into(), query, headers, content_type: None, body }
+        let path = path.into();
+        Self { method, path, query, headers, accept: MINIMAL, content_type: None, body }
     }
 
     fn with_json(mut self, body: impl Into<Vec<u8>>) -> Self {
@@ -46,6 +50,11 @@ impl Draft {
     fn with(mut self, header: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((header, value.into()));
         self
+    }
+
+    /// Requests all metadata, with which each entity of a page has its ETag.
+    pub(super) fn with_all_metadata(self) -> Self {
+        Self { accept: FULL, ..self }
     }
 
     /// Returns the draft with a condition that accepts any state. Only a mutant needs it.
@@ -166,7 +175,7 @@ impl Draft {
             ("x-ms-version", VERSION.to_owned()),
             ("DataServiceVersion", "3.0".to_owned()),
             ("MaxDataServiceVersion", "3.0;NetFx".to_owned()),
-            ("Accept", MINIMAL.to_owned()),
+            ("Accept", self.accept.to_owned()),
         ];
         let content_type = self.content_type.clone().unwrap_or_default();
         if !content_type.is_empty() {

@@ -5,6 +5,8 @@
 //! effect, and checks each result of a client. docs/TESTING.md has the table of these checks.
 
 mod client;
+#[cfg(test)]
+mod copies;
 mod ledger;
 mod mutants;
 mod network;

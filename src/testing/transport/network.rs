@@ -98,9 +98,9 @@ struct Late {
 
 /// A service and its database.
 pub(super) struct Site {
-    service: Service,
+    pub(super) service: Service,
     pub(super) db: Db,
-    clock: Arc<ManualClock>,
+    pub(super) clock: Arc<ManualClock>,
 }
 
 /// The connection of one client.
@@ -121,7 +121,7 @@ impl Transport for Line {
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let clock = Arc::new(ManualClock::new(BEGIN));
         let mut options = Db::options().background(Background::Manual).memtable_bytes(256 << 10);
         options.log_allocate_bytes = 4 << 10;
@@ -136,7 +136,7 @@ impl Site {
         Self { service, db, clock }
     }
 
-    fn answer(&self, request: &service::Request) -> Response {
+    pub(super) fn answer(&self, request: &service::Request) -> Response {
         let reply = self.service.answer(request);
         let date = ("Date".to_owned(), time::http(request.received));
         let headers = reply.headers.into_iter();
@@ -146,7 +146,7 @@ impl Site {
     }
 
     /// Converts a request of a client to one that the service received at `now`.
-    fn received(&self, request: &Request, now: u64) -> service::Request {
+    pub(super) fn received(&self, request: &Request, now: u64) -> service::Request {
         let (host, address) = host_and_address(&request.url);
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let mut headers = HeaderMap::new();
