@@ -3,7 +3,7 @@
 //!
 //! `ROWSTONE_KILLS=200` sets the number of kills.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rowstone::retry::Rng;
@@ -65,6 +65,21 @@ impl Stores {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command, and kills it after this time. Returns whether it ended before, with success.
+    #[track_caller]
+    fn ends(&self, arguments: &str, life_millis: Option<u64>) -> bool {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        if let Some(millis) = life_millis {
+            std::thread::park_timeout(Duration::from_millis(millis));
+            drop(child.kill());
+        }
+        let status = child.wait().unwrap();
+        assert!(status.success() || status.code().is_none(), "{arguments}: {status}");
+        status.success()
     }
 
     /// Runs a command that fails with this status and text.
@@ -182,45 +197,38 @@ fn tables_are_copied_there_and_back() {
 }
 
 /// Copies to the server and from it are killed at random moments, and continue from their files of
-/// positions.
+/// positions. Afterwards both sides are equal.
 #[test]
 fn a_killed_copy_continues_and_loses_nothing() {
     let kills = crate::cases("ROWSTONE_KILLS", KILLS);
     let stores = Stores::new(4_000);
     stores.ok("copy src Tab --to env:STORE");
     let mut rng = Rng::from_entropy();
-    let (mut killed, mut number) = (0, 0);
-    while killed < kills {
-        number += 1;
-        // The source is not the one that was compared last, so copies go in both directions.
-        let (copy, compare) = match number % 2 {
-            0 => (
-                format!("copy src Tab --to env:STORE --into Tab{number}"),
-                format!("compare src env:STORE --table Tab --with Tab{number}"),
-            ),
-            _ => (
-                format!("copy env:STORE Tab --to back{number}"),
-                format!("compare src back{number} --table Tab"),
-            ),
-        };
-        let copy = format!("{copy} --state position{number}");
-        loop {
-            let mut command = stores.command(&copy);
-            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-            let mut child = command.spawn().unwrap();
-            if killed < kills {
-                std::thread::park_timeout(Duration::from_millis(rng.below(LIFE_MILLIS)));
-                drop(child.kill());
+    let mut number = 0;
+    // Half of the kills are of copies to the server.
+    for (to_server, kills) in [(true, kills / 2), (false, kills - kills / 2)] {
+        let mut killed = 0;
+        while killed < kills {
+            number += 1;
+            let (copy, compare) = match to_server {
+                true => (
+                    format!("copy src Tab --to env:STORE --into Tab{number}"),
+                    format!("compare src env:STORE --table Tab --with Tab{number}"),
+                ),
+                false => (
+                    format!("copy env:STORE Tab --to back{number}"),
+                    format!("compare src back{number} --table Tab"),
+                ),
+            };
+            let copy = format!("{copy} --state position{number}");
+            while !stores.ends(&copy, (killed < kills).then(|| rng.below(LIFE_MILLIS))) {
+                killed += 1;
             }
-            let status = child.wait().unwrap();
-            if status.success() {
-                break;
-            }
-            assert_eq!(status.code(), None, "a copy failed: {status}");
-            killed += 1;
+            assert_eq!(stores.ok(&compare), "", "a difference after {killed} kills");
+            assert!(!stores.place.path(&format!("position{number}")).exists());
         }
         stores.ok(&compare);
         assert!(!stores.place.path(&format!("position{number}")).exists());
     }
-    crate::say(format_args!("{killed} kills, {number} copies"));
+    crate::say(format_args!("{kills} kills, {number} copies"));
 }
