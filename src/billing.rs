@@ -35,7 +35,7 @@ pub(crate) struct Bill {
 
 impl Bill {
     /// Adds a request of an authenticated client, answered with this HTTP status.
-    #[cfg_attr(not(test), allow(dead_code, reason = "only a server sees statuses"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only servers and clients see statuses"))]
     pub(crate) fn add_answer(&mut self, status: u16, bytes_out: u64) {
         if status < 500 {
             self.add_requests(1, bytes_out);

@@ -5,7 +5,7 @@
 //! * a database is opened once, even if it contains both tables.
 //!
 //! Not here: moving whole files (`moving`), comparing tables (`compare`), copies with a Table
-//! service (`copy::stores`), `--check` (`copy::dialect`).
+//! service (`copy::stores`), `--check` of a directory (`copy::dialect`).
 
 #[cfg(feature = "remote")]
 mod arguments;
@@ -109,8 +109,9 @@ Within a table both keys must be made of properties that are copied. Copies have
 own; export-range moves entities with theirs.
 
 With a Table service several parts of the table are copied at once. A killed copy with --state FILE
-continues behind the last copied entity of each part when it is repeated. --dry-run counts requests:
-the hosted service bills each as one transaction. Without a directory on both sides, new keys exclude
+continues behind the last copied entity of each part when it is repeated. --dry-run counts the
+transactions and bytes that Azure Table storage would bill, with their prices: the reads as they were
+sent, and the groups that a copy would send. Without a directory on both sides, new keys exclude
 --replace and --then-delete.
 
 --check finds before a move which entities a service would refuse, and exits with 3 if there are any.
@@ -124,6 +125,7 @@ Examples:
   rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
   rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" \\
       --select dest,dep_delay
+  rowstone copy flights Flights --to env:STORE --dry-run --prices prices.json
   rowstone copy flights Flights --to env:STORE --state flights.state
   rowstone copy env:STORE Flights --to flights";
 
@@ -190,12 +192,12 @@ impl Copy {
         let clock = SystemClock::new();
         let filter = self.filter.read()?;
         self.check()?;
-        if let Some(dialect) = self.dialect {
-            return self.run_check(dialect, filter);
-        }
         #[cfg(feature = "remote")]
         if self.run_stores()? {
             return Ok(());
+        }
+        if let Some(dialect) = self.dialect {
+            return self.run_check(dialect, filter);
         }
         let db = match &self.to {
             // The process that has the source open cannot write to another database.
@@ -233,7 +235,7 @@ impl Copy {
             file.flush()?;
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, &[], seconds))?;
+        print(|output| self.write(output, &summary, seconds))?;
         drop((source, target));
         other.close()?;
         db.close()?;
@@ -269,7 +271,7 @@ impl Copy {
             }
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, &[], seconds))?;
+        print(|output| self.write(output, &summary, seconds))?;
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }
 
@@ -299,30 +301,40 @@ impl Copy {
         Ok(job)
     }
 
-    /// Writes the counts of the summary and `more` counts.
-    fn write(
+    fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> io::Result<()> {
+        let fields = summary.fields();
+        match self.format {
+            Format::Json | Format::Ndjson => {
+                output.object(|object| put_summary(object, summary, &fields, seconds))
+            }
+            Format::Table | Format::Csv => self.write_summary(output, summary, &fields),
+        }
+    }
+
+    /// Writes counts as text or CSV, and prints problems if no file has them.
+    fn write_summary(
         &self,
         output: &mut Output,
         summary: &CopySummary,
-        more: &[(&'static str, u64)],
-        seconds: f64,
+        fields: &[(&'static str, u64)],
     ) -> io::Result<()> {
-        let fields = [&summary.fields(), more].concat();
-        match self.format {
-            Format::Json | Format::Ndjson => output.object(|object| {
-                fields.iter().for_each(|(name, count)| object.raw(name, count));
-                object.raw("seconds", format_args!("{seconds:.3}"));
-                object.objects("problems", &summary.problems, put_problem);
-            }),
-            Format::Table | Format::Csv => {
-                write_fields(output, &fields, self.format)?;
-                if self.rejects.is_none() && self.format == Format::Table {
-                    show_problems(summary);
-                }
-                Ok(())
-            }
+        write_fields(output, fields, self.format)?;
+        if self.rejects.is_none() && self.format == Format::Table {
+            show_problems(summary);
         }
+        Ok(())
     }
+}
+
+fn put_summary(
+    object: &mut Object<'_>,
+    summary: &CopySummary,
+    fields: &[(&'static str, u64)],
+    seconds: f64,
+) {
+    fields.iter().for_each(|(name, count)| object.raw(name, count));
+    object.raw("seconds", format_args!("{seconds:.3}"));
+    object.objects("problems", &summary.problems, put_problem);
 }
 
 /// Prints the first [`SHOWN_MAX`] problems on standard error.

@@ -23,11 +23,12 @@ use super::failure::{Failure, Outcome};
 use super::local_path::foreign;
 #[cfg(feature = "remote")]
 use crate::{
+    billing::Bill,
     error::Result,
     model::{ETag, Entity},
     store::pages::{PAGE_MAX, Side},
     store::remote::endpoint::referenced,
-    store::{Condition, Remote, TableStore},
+    store::{Condition, Dialect, Remote, TableStore},
 };
 
 /// The directory of a database, or the text that names a Table service.
@@ -179,6 +180,24 @@ impl Service {
         let top = top.unwrap_or(usize::MAX);
         let side = Side { store: &self.remote, table };
         side.rows(filter, &names, top.min(PAGE_MAX)).take(top)
+    }
+
+    /// Returns the transactions and bytes out of the requests so far.
+    pub(super) fn bill(&self) -> Bill {
+        self.remote.bill()
+    }
+
+    /// Refuses a service that does not sort query results by key.
+    pub(super) fn check_order(&self) -> Outcome {
+        if Dialect::at(&self.name).sorts_by_key() {
+            return Ok(());
+        }
+        let text = format!(
+            "{} does not sort query results by key, so `copy` and `compare` cannot read it: write \
+             its table to a file with `export`, and read the file with `import`",
+            self.name
+        );
+        Err(Failure::Usage(text))
     }
 
     /// Refuses options that only a directory has.

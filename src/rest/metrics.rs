@@ -70,7 +70,7 @@ impl Metrics {
         bill.add_answer(status, bytes_out);
     }
 
-    pub(super) fn put(&self, out: &mut Exposition) {
+    pub(crate) fn put(&self, out: &mut Exposition) {
         let counted = self.counted.lock();
         let help = "Requests, by what became of them.";
         let requests = begin(out, "rowstone_requests_total", "counter", help);

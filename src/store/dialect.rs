@@ -8,8 +8,8 @@
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
 use crate::model::{
-    ENTITY_SIZE_MAX, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX, KeyPart,
-    PROPERTIES_MAX, check_key, check_property_name, check_table_name, check_value, utf16_len,
+    ENTITY_SIZE_MAX, Entity, KEY_UNITS_MAX, KeyPart, PROPERTIES_MAX, check_key,
+    check_property_name, check_table_name, check_value, utf16_len,
 };
 
 /// A service that speaks the protocol of Azure Table storage.
@@ -41,14 +41,12 @@ struct Rules {
     entity_size: usize,
     /// The maximum number of bytes of an entity as JSON with types.
     entity_json: usize,
-    /// The maximum number of bytes of the body of a group.
-    group_bytes: usize,
     /// Facts that no check of single entities can find.
     notes: &'static [&'static str],
 }
 
 /// "Understanding the Table service data model" and "Scalability and performance targets for Table
-/// storage": key size, entity size, group size, order of results.
+/// storage": key size, entity size, order of results.
 const AZURE: Rules = Rules {
     name: "azure",
     sorted_by_key: true,
@@ -58,7 +56,6 @@ const AZURE: Rules = Rules {
     reserved: &[],
     entity_size: ENTITY_SIZE_MAX,
     entity_json: usize::MAX,
-    group_bytes: GROUP_SIZE_MAX,
     notes: &[],
 };
 
@@ -88,12 +85,11 @@ const COSMOS: Rules = Rules {
     // "Azure Cosmos DB service quotas": an item has at most 2 MB as JSON.
     entity_size: 2_000_000,
     entity_json: 2_000_000,
-    // The questions: a batch has at most 2 MB.
-    group_bytes: 2_000_000,
     notes: &[
         "the rules of cosmos are from its documentation; rowstone was never run against it",
         "in cosmos, table names that differ only by case are different tables",
         "cosmos stores at most 20 GB in a partition, and bills reserved throughput",
+        "cosmos accepts groups of at most 2 MB; copy sends no larger ones",
     ],
     ..AZURE
 };
@@ -101,6 +97,15 @@ const COSMOS: Rules = Rules {
 const ROWSTONE: Rules = Rules { name: "rowstone", ..AZURE };
 
 impl Dialect {
+    /// Returns the service at a URL: Cosmos DB for its hosts, Azure Table storage for all others.
+    #[cfg(feature = "remote")]
+    pub(crate) fn at(url: &str) -> Self {
+        match url.to_ascii_lowercase().contains(".table.cosmos") {
+            true => Self::Cosmos,
+            false => Self::Azure,
+        }
+    }
+
     fn rules(self) -> &'static Rules {
         match self {
             Self::Azure => &AZURE,
@@ -110,8 +115,8 @@ impl Dialect {
         }
     }
 
-    /// Whether the results of a query are in key order. Without it, a comparison and the resumption
-    /// of a copy have to sort each partition.
+    /// Whether the results of a query are in key order. Without it, `compare` and `copy` cannot
+    /// read a table slice by slice, and refuse the service.
     pub(crate) fn sorts_by_key(self) -> bool {
         self.rules().sorted_by_key
     }
@@ -136,16 +141,6 @@ impl Dialect {
         rules.check_keys(entity, &mut reasons);
         rules.check_properties(entity, &mut reasons);
         rules.check_sizes(entity, &mut reasons);
-        reasons
-    }
-
-    /// Returns the reasons why the service would refuse a group with this number of operations and
-    /// of bytes in the body of its request.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a copy to a service forms groups by it"))]
-    pub(crate) fn refuses_group(self, operations: usize, bytes: usize) -> Vec<String> {
-        let (rules, mut reasons) = (self.rules(), Vec::new());
-        rules.limit(&mut reasons, "the group", operations, "operations", GROUP_OPERATIONS_MAX);
-        rules.limit(&mut reasons, "the body of the group", bytes, "bytes", rules.group_bytes);
         reasons
     }
 }
@@ -262,11 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_table_names_have_limits() {
-        let counts = |operations, bytes| ALL.map(|d| d.refuses_group(operations, bytes).len());
-        assert_eq!(counts(100, 2_000_000), [0, 0, 0, 0]);
-        assert_eq!(counts(100, 2_000_001), [0, 0, 1, 0]);
-        assert_eq!(counts(101, GROUP_SIZE_MAX + 1), [2, 2, 2, 2]);
+    fn table_names_have_limits() {
         assert_eq!(ALL.map(|d| d.refuses_table("a-b").is_some()), [true; 4]);
         assert_eq!(ALL.map(|d| d.refuses_table("Parts").is_some()), [false; 4]);
     }
@@ -274,7 +265,16 @@ mod tests {
     #[test]
     fn only_cosmos_does_not_sort() {
         assert_eq!(ALL.map(Dialect::sorts_by_key), [true, true, false, true]);
-        assert_eq!(ALL.map(|d| d.notes().count()), [0, 0, 4, 0]);
+        assert_eq!(ALL.map(|d| d.notes().count()), [0, 0, 5, 0]);
         assert!(Dialect::Cosmos.notes().any(|note| note.contains("never run")));
+        #[cfg(feature = "remote")]
+        for (url, sorts) in [
+            ("https://acme.table.core.windows.net", true),
+            ("http://127.0.0.1:10002/devstoreaccount1", true),
+            ("https://acme.table.cosmos.azure.com:443", false),
+            ("https://ACME.TABLE.COSMOSDB.azure.com", false),
+        ] {
+            assert_eq!(Dialect::at(url).sorts_by_key(), sorts, "{url}");
+        }
     }
 }

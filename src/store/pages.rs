@@ -24,8 +24,6 @@ pub(crate) struct Pages<'s> {
     /// The number of entities to request, so that a page has about [`PAGE_BYTES`].
     top: usize,
     top_max: usize,
-    /// The number of requests that were sent.
-    pub(crate) requests: u64,
 }
 
 /// The entities of [`Pages`], one by one. Ends after an error.
@@ -52,7 +50,6 @@ impl<'s> Side<'s> {
             next: None,
             top: FIRST_PAGE.min(top_max),
             top_max,
-            requests: 0,
         }
     }
 
@@ -75,7 +72,6 @@ impl Pages<'_> {
                 continuation: self.next.as_ref(),
             };
             let page = self.side.store.query(self.side.table, &query)?;
-            self.requests += 1;
             self.next = page.next;
             if self.next.is_none() {
                 self.filters.pop_front();

@@ -38,6 +38,7 @@ impl Compare {
         if a.is_none() && b.is_none() {
             return Ok(false);
         }
+        [&a, &b].into_iter().flatten().try_for_each(Service::check_order)?;
         let open = |service: Option<Service>, place: &Place| -> Outcome<Store> {
             Ok(match service {
                 Some(service) => Store::Service(service),

@@ -1,4 +1,5 @@
-//! `copy --check`: lists the entities that a service would refuse, before anything is copied.
+//! `copy --check` of a directory: lists the entities that a service would refuse, before anything
+//! is copied.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -22,9 +23,7 @@ impl Copy {
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
-        dialect.notes().for_each(|note| eprint_line(&format!("note: {note}")));
-        let table = dialect.refuses_table(self.target_name());
-        table.iter().for_each(|reason| eprint_line(&format!("refused: {reason}")));
+        let is_table_refused = self.announce(dialect);
         let mut job = self.job(&source, &source, filter)?;
         if let Some(file) = rejects.clone() {
             job = job.on_problem(move |problem| {
@@ -44,11 +43,19 @@ impl Copy {
             file.flush()?;
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, &[], seconds))?;
+        print(|output| self.write(output, &summary, seconds))?;
         db.close()?;
-        match summary.problem_count() > 0 || table.is_some() {
+        match summary.problem_count() > 0 || is_table_refused {
             true => Err(Failure::Rejected),
             false => Ok(()),
         }
+    }
+
+    /// Prints notes about the service. Returns whether it would refuse the name of the table.
+    pub(super) fn announce(&self, dialect: Dialect) -> bool {
+        dialect.notes().for_each(|note| eprint_line(&format!("note: {note}")));
+        let table = dialect.refuses_table(self.target_name());
+        table.iter().for_each(|reason| eprint_line(&format!("refused: {reason}")));
+        table.is_some()
     }
 }

@@ -1,26 +1,27 @@
-//! `copy` from or to a Table service, and `copy --dry-run`.
+//! `copy` from or to a Table service, `copy --check` of one, and `copy --dry-run`.
 //!
 //! `store::copy` is the engine. Between two directories `db::copy` copies.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Copy;
+use super::{Copy, put_summary};
+use crate::billing::{Bill, Prices};
 use crate::cli::endpoint::{Service, create_missing_table};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::open::{Create, open, open_to_read};
-use crate::cli::output::print;
+use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
-use crate::db::{CopyProblem, Db};
+use crate::db::{CopyProblem, CopySummary, Db};
 use crate::fs::DiskFs;
 use crate::json;
 use crate::json::report::put_problem;
 use crate::model::KeyTemplate;
 use crate::query::KeyRange;
 use crate::store::TableStore;
-use crate::store::copy::{StateFile, StoreCopy};
+use crate::store::copy::{StateFile, StoreCopy, Traffic};
 use crate::store::pages::{PAGE_MAX, Side};
 
 /// The shortest time between two writes of the file of positions.
@@ -61,25 +62,27 @@ impl Copy {
     pub(super) fn run_stores(&self) -> Outcome<bool> {
         let from = self.account.open(&self.db)?;
         let to = self.to.as_ref().map(|to| self.account.open(to)).transpose()?;
-        let is_service = from.is_some() || matches!(to, Some(Some(_)));
-        if !is_service && !self.stores.dry_run {
+        if from.is_none() && !matches!(to, Some(Some(_))) {
             self.stores.refuse()?;
-            return Ok(false);
+            if !self.stores.dry_run {
+                return Ok(false);
+            }
         }
+        from.as_ref().map_or(Ok(()), Service::check_order)?;
         let directory = |db: Db, path: &std::path::Path| {
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             Store::Directory(db, path.display().to_string())
         };
         let source = match from {
             Some(service) => Store::Service(service),
-            None if self.then_delete && !self.stores.dry_run => {
+            None if self.then_delete && !self.is_dry() => {
                 directory(open(&self.db, Create::Never)?, &self.db)
             }
             None => directory(open_to_read(&self.db)?, &self.db),
         };
         let target = match (&self.to, to) {
-            _ if self.stores.dry_run => None,
             (_, Some(Some(service))) => Some(Store::Service(service)),
+            _ if self.is_dry() => None,
             (Some(to), _) => Some(directory(open(to, Create::IfMissing)?, to)),
             (None, _) => None,
         };
@@ -91,17 +94,21 @@ impl Copy {
         Ok(true)
     }
 
+    /// Whether nothing is written.
+    fn is_dry(&self) -> bool {
+        self.stores.dry_run || self.check
+    }
+
     /// Copies into `target`, or into another table of `source` if there is none.
     fn copy_stores(&self, source: &Store, target: Option<&Store>) -> Outcome {
         let clock = Arc::new(SystemClock::new());
+        let prices = self.stores.prices.read()?;
         let to = target.unwrap_or(source);
         let (from, into) = ((source.name(), &*self.table), (to.name(), self.target_name()));
-        if from == into && !self.stores.dry_run {
+        if from == into && !self.is_dry() {
             let text = format!("source and target are both the table {} of {}", from.1, from.0);
             return Err(Failure::Usage(text));
         }
-        let template = |text: &Option<String>| text.as_deref().map(KeyTemplate::parse).transpose();
-        let (partition_key, row_key) = (template(&self.partition_key)?, template(&self.row_key)?);
         let state = self.stores.state.as_ref().map(|path| {
             let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
             StateFile::new(parts, path, self.description(from, into), STATE_EVERY)
@@ -116,35 +123,104 @@ impl Copy {
                 drop(writeln!(file, "{line}"));
             }
         };
-        if !self.stores.dry_run {
+        let is_table_refused = self.dialect.is_some_and(|dialect| self.announce(dialect));
+        if !self.is_dry() {
             create_missing_table(to.get(), into.1)?;
         }
         let of = source.size(from.1);
         let progress = Progress::new(of);
         let on_progress =
             |rows| of.map_or_else(|| progress.reach(rows), |of| progress.reach_of(rows, of));
-        let job = StoreCopy {
-            source: Side { store: source.get(), table: from.1 },
-            target: (!self.stores.dry_run).then(|| Side { store: to.get(), table: into.1 }),
-            filter: self.filter.text().to_owned(),
-            select: self.selected(),
-            partition_key,
-            row_key,
-            replace: self.replace,
-            then_delete: self.then_delete,
-            workers: self.stores.workers.map_or(WORKERS, usize::from),
-            page_rows: PAGE_MAX,
-            on_problem: &on_problem,
-            on_progress: &on_progress,
-        };
-        let (summary, traffic) = job.run(state.as_ref().filter(|_| !self.stores.dry_run))?;
+        let sides = [(source, from.1), (to, into.1)];
+        let sides = sides.map(|(store, table)| Side { store: store.get(), table });
+        let job = self.store_job(sides, &on_problem, &on_progress)?;
+        let (summary, traffic) = job.run(state.as_ref().filter(|_| !self.is_dry()))?;
         drop(progress);
         if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
             file.flush()?;
         }
         let seconds = clock.monotonic().as_secs_f64();
-        print(|output| self.write(output, &summary, &traffic.fields(), seconds))?;
-        if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
+        let bill = self.bill(source, target, &traffic);
+        print(|output| self.write_billed(output, (&summary, seconds), bill.as_ref(), &prices))?;
+        match summary.problem_count() > 0 || is_table_refused {
+            true => Err(Failure::Rejected),
+            false => Ok(()),
+        }
+    }
+
+    fn store_job<'s>(
+        &self,
+        [source, target]: [Side<'s>; 2],
+        on_problem: &'s (dyn Fn(&CopyProblem) + Sync),
+        on_progress: &'s (dyn Fn(u64) + Sync),
+    ) -> Outcome<StoreCopy<'s>> {
+        let template = |text: &Option<String>| text.as_deref().map(KeyTemplate::parse).transpose();
+        Ok(StoreCopy {
+            source,
+            target: (!self.is_dry()).then_some(target),
+            filter: self.filter.text().to_owned(),
+            select: self.selected(),
+            partition_key: template(&self.partition_key)?,
+            row_key: template(&self.row_key)?,
+            replace: self.replace,
+            then_delete: self.then_delete,
+            dialect: self.dialect,
+            workers: self.stores.workers.map_or(WORKERS, usize::from),
+            page_rows: PAGE_MAX,
+            on_problem,
+            on_progress,
+        })
+    }
+
+    /// Returns what the services bill together: the requests that were sent to them, and those that
+    /// a dry run would send. `None` without a service.
+    fn bill(&self, source: &Store, target: Option<&Store>, traffic: &Traffic) -> Option<Bill> {
+        let mut bill = None::<Bill>;
+        for store in [Some(source), target].into_iter().flatten() {
+            if let Store::Service(service) = store {
+                bill.get_or_insert_default().add(&service.bill());
+            }
+        }
+        // Without --to, the target is the source. --check has no target.
+        let to = if self.to.is_some() { target } else { Some(source).filter(|_| !self.check) };
+        for (store, part) in [(Some(source), &traffic.source), (to, &traffic.target)] {
+            if let (Some(Store::Service(_)), Some(bill)) = (store, &mut bill) {
+                bill.add(part);
+            }
+        }
+        bill
+    }
+
+    /// Writes the summary and the bill, which has prices if it is for a dry run or if the prices
+    /// are given.
+    fn write_billed(
+        &self,
+        output: &mut Output,
+        (summary, seconds): (&CopySummary, f64),
+        bill: Option<&Bill>,
+        prices: &Prices,
+    ) -> io::Result<()> {
+        let options = &self.stores;
+        let priced = bill.filter(|_| options.dry_run || options.prices.is_given());
+        let is_text = self.format == Format::Table;
+        let mut fields = summary.fields().to_vec();
+        if let Some(bill) = bill.filter(|_| priced.is_none() || self.format == Format::Csv) {
+            fields.push(("transactions", bill.transactions));
+            fields.push(("bytes_out", bill.bytes_out));
+            fields.extend(priced.map(|bill| ("bytes_stored", bill.bytes_stored)));
+        }
+        if matches!(self.format, Format::Json | Format::Ndjson) {
+            return output.object(|object| {
+                put_summary(object, summary, &fields, seconds);
+                if let Some(bill) = priced {
+                    options.prices.put(object, bill, prices);
+                }
+            });
+        }
+        self.write_summary(output, summary, &fields)?;
+        let Some(bill) = priced.filter(|_| is_text) else { return Ok(()) };
+        writeln!(output)?;
+        options.prices.write(output, bill, prices)
     }
 
     /// Returns the selected names; none means all.

@@ -5,7 +5,7 @@ use super::pool::{Pool, is_ordered};
 use super::state::StateFile;
 use super::write::Writing;
 use crate::db::CopySummary;
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::Entity;
 use crate::store::slice::Slice;
 use crate::sync::Mutex;
@@ -31,8 +31,12 @@ impl StoreCopy<'_> {
             self.work(&pool, state, &tally);
         });
         if let Some(error) = pool.failure() {
-            // The first error is the one to report.
-            drop(state.map(|state| state.write(true, || pool.remaining())));
+            // The first error is the one to report. In another order than that of the keys, there
+            // are entities left before a position.
+            drop(state.map(|state| match error.kind() {
+                ErrorKind::Unsupported => state.remove(),
+                _ => state.write(true, || pool.remaining()),
+            }));
             return Err(error);
         }
         state.map_or(Ok(()), StateFile::remove)?;
@@ -79,13 +83,11 @@ impl StoreCopy<'_> {
         let mut pages =
             self.source.pages(slice.filters(&self.filter), &self.names(), self.page_rows);
         let mut last: Option<Entity> = None;
-        loop {
-            let sent = pages.requests;
-            let page = pages.next()?;
-            tally.lock().traffic.read_requests += pages.requests - sent;
-            let Some(mut page) = page else { break };
+        while let Some(mut page) = pages.next()? {
             if !is_ordered(last.as_ref(), &page) {
-                let message = "the source returns entities out of key order: it cannot be copied";
+                let table = quoted("table", self.source.table);
+                let message =
+                    format!("{table} cannot be copied: its entities are not in key order");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
             let is_end = pool.read(id, &mut page);
@@ -113,10 +115,8 @@ impl StoreCopy<'_> {
         let mut tally = tally.lock();
         let Tally { summary, traffic } = of_page;
         tally.summary.add(summary, PROBLEMS_MAX);
-        tally.traffic.read_requests += traffic.read_requests;
-        tally.traffic.write_requests += traffic.write_requests;
-        tally.traffic.delete_requests += traffic.delete_requests;
-        tally.traffic.body_bytes += traffic.body_bytes;
+        tally.traffic.source.add(&traffic.source);
+        tally.traffic.target.add(&traffic.target);
         (self.on_progress)(tally.summary.rows);
         written
     }

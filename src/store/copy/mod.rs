@@ -17,5 +17,5 @@ mod state;
 mod tests;
 mod write;
 
-pub(crate) use self::plan::StoreCopy;
+pub(crate) use self::plan::{StoreCopy, Traffic};
 pub(crate) use self::state::StateFile;

@@ -1,8 +1,10 @@
 //! What a copy between two stores copies, and how it changes entities.
 
+use crate::billing::Bill;
 use crate::db::{CopyProblem, CopyProblemKind, CopySummary};
 use crate::json::odata::{Metadata, entity_text};
 use crate::model::{Entity, KeyTemplate};
+use crate::store::Dialect;
 use crate::store::pages::Side;
 use crate::store::slice::Key;
 
@@ -18,6 +20,8 @@ pub(crate) struct StoreCopy<'s> {
     pub(crate) row_key: Option<KeyTemplate>,
     pub(crate) replace: bool,
     pub(crate) then_delete: bool,
+    /// The service that `--check` names: entities that it would refuse are reported.
+    pub(crate) dialect: Option<Dialect>,
     pub(crate) workers: usize,
     /// The maximum number of entities in a page. A slice with fewer entities is not halved.
     pub(crate) page_rows: usize,
@@ -27,29 +31,13 @@ pub(crate) struct StoreCopy<'s> {
     pub(crate) on_progress: &'s (dyn Fn(u64) + Sync),
 }
 
-/// The requests and bytes of a job. A request is billed by the hosted service as one transaction.
+/// The part of the bills of the two services that is not in [`Remote::bill`](crate::store::Remote).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// Pages read from the source.
-    pub(crate) read_requests: u64,
-    /// Groups and single requests sent to the target.
-    pub(crate) write_requests: u64,
-    /// Groups of deletes sent to the source.
-    pub(crate) delete_requests: u64,
-    /// The entities that were sent to the target, as bytes of JSON.
-    pub(crate) body_bytes: u64,
-}
-
-impl Traffic {
-    /// Returns the name and value of every count.
-    pub(crate) fn fields(&self) -> [(&'static str, u64); 4] {
-        [
-            ("read_requests", self.read_requests),
-            ("write_requests", self.write_requests),
-            ("delete_requests", self.delete_requests),
-            ("body_bytes", self.body_bytes),
-        ]
-    }
+    /// For the source: the groups of deletes that a dry run would send.
+    pub(crate) source: Bill,
+    /// For the target: the groups that a dry run would send, and the entities that are written.
+    pub(crate) target: Bill,
 }
 
 /// What a job has done.

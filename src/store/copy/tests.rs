@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::plan::Traffic;
-use super::{StateFile, StoreCopy};
+use super::{StateFile, StoreCopy, Traffic};
 use crate::clock::{Clock, ManualClock};
 use crate::db::{CopyProblemKind, CopySummary, Db};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{Fs, MemFs};
+use crate::json::odata::{Metadata, entity_text};
 use crate::model::{ETag, Entity, KeyTemplate};
 use crate::store::pages::Side;
-use crate::store::{Condition, EntityPage, PageQuery, TableStore};
+use crate::store::{Condition, Dialect, EntityPage, PageQuery, TableStore};
 use crate::table::EntityGroup;
 
 /// With one worker, the answers of two successive groups are not both lost.
@@ -23,6 +23,9 @@ const ONE: usize = 1;
 struct Failing {
     db: Db,
     groups: AtomicU64,
+    reads: AtomicU64,
+    /// The size of the largest group as JSON, in bytes.
+    largest: AtomicU64,
     fail: Fail,
 }
 
@@ -35,6 +38,8 @@ enum Fail {
     Lost,
     /// Each group is preceded by a write of one of its entities and a deletion of another.
     Races,
+    /// Pages after the first have the entities in reverse order.
+    Disorder,
 }
 
 impl TableStore for Failing {
@@ -51,6 +56,7 @@ impl TableStore for Failing {
     }
 
     fn get(&self, table: &str, pk: &str, rk: &str, select: &[&str]) -> Result<Option<Entity>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.db.get(table, pk, rk, select)
     }
 
@@ -72,6 +78,9 @@ impl TableStore for Failing {
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         let number = self.groups.fetch_add(1, Ordering::Relaxed);
+        let entities = group.operations().iter().filter_map(|operation| operation.entity());
+        let json: usize = entities.map(|e| entity_text(e, Metadata::TYPES).len()).sum();
+        self.largest.fetch_max(json as u64, Ordering::Relaxed);
         match self.fail {
             Fail::From(first) if number >= first => {
                 return Err(Error::new(ErrorKind::Io, "the group fails"));
@@ -92,14 +101,20 @@ impl TableStore for Failing {
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
-        self.db.query(table, page)
+        let number = self.reads.fetch_add(1, Ordering::Relaxed);
+        let mut found = self.db.query(table, page)?;
+        if matches!(self.fail, Fail::Disorder) && number > 0 {
+            found.entities.reverse();
+        }
+        Ok(found)
     }
 }
 
 fn failing(fail: Fail) -> Failing {
     let db = Db::open_in_memory().unwrap();
     db.create_table("Tab").unwrap();
-    Failing { db, groups: AtomicU64::new(0), fail }
+    let [groups, reads, largest] = [(); 3].map(|()| AtomicU64::new(0));
+    Failing { db, groups, reads, largest, fail }
 }
 
 /// Returns a store with 7 partitions of 150 entities.
@@ -147,6 +162,7 @@ fn copy(
         row_key: None,
         replace: false,
         then_delete: false,
+        dialect: None,
         workers: 3,
         page_rows: 40,
         on_problem: &|_| (),
@@ -169,17 +185,17 @@ fn memory() -> Arc<dyn Fs> {
 fn all_entities_are_copied_once() {
     for workers in [1, 8] {
         let (from, to) = (source(Fail::Never), failing(Fail::Never));
-        let (summary, traffic) = copy(&from, &to, None, |job| {
-            job.workers = workers;
-        })
-        .unwrap();
+        let set = |job: &mut StoreCopy<'_>| job.workers = workers;
+        let (summary, _) = copy(&from, &to, None, set).unwrap();
         assert_eq!((summary.rows, summary.copied), (1_050, 1_050));
-        assert!(traffic.read_requests >= 27 && traffic.write_requests >= 27, "{traffic:?}");
+        let groups = to.groups.swap(0, Ordering::Relaxed);
+        assert!(groups >= 27 && to.reads.load(Ordering::Relaxed) == 0, "{groups}");
         check_copies(&entities(&from), &to);
         // A second run finds every copy. Each group is sent once, and its range is read once.
-        let (summary, again) = copy(&from, &to, None, |_| ()).unwrap();
+        let (summary, _) = copy(&from, &to, None, |_| ()).unwrap();
         assert_eq!((summary.rows, summary.present, summary.copied), (1_050, 1_050, 0));
-        assert!(again.write_requests < 4 * traffic.write_requests, "{again:?}");
+        let again = [&to.groups, &to.reads].map(|count| count.load(Ordering::Relaxed));
+        assert!(again.iter().all(|count| *count < 2 * groups), "{again:?} {groups}");
     }
 }
 
@@ -337,8 +353,11 @@ fn groups_stay_within_the_limits_of_the_target() {
     }
     let (summary, traffic) = copy(&from, &to, None, |_| ()).unwrap();
     assert_eq!(summary.copied, 12);
-    assert!(traffic.body_bytes > 12 * 600_000, "{traffic:?}");
-    assert_eq!(to.groups.load(Ordering::Relaxed), traffic.write_requests);
+    let all: usize = entities(&from).iter().map(Entity::size).sum();
+    assert_eq!((traffic.target.entities, traffic.target.bytes_stored), (12, all as u64));
+    // Three entities have 1.8 MB of JSON. Cosmos DB accepts 2 MB.
+    let largest = to.largest.load(Ordering::Relaxed);
+    assert!((1_800_000..2_000_000).contains(&largest), "{largest}");
     check_copies(&entities(&from), &to);
 }
 
@@ -353,7 +372,43 @@ fn a_dry_run_writes_nothing() {
     .unwrap();
     assert_eq!((summary.rows, summary.copied, summary.deleted), (1_050, 0, 0));
     // A page of 40 entities ends within a partition of 150, so its groups are of two partitions.
-    assert_eq!(traffic.write_requests, traffic.delete_requests);
-    assert!(traffic.write_requests >= 27 && traffic.body_bytes > 50_000, "{traffic:?}");
+    assert_eq!(traffic.source.transactions, traffic.target.transactions);
+    assert!(traffic.target.transactions >= 27, "{traffic:?}");
     assert_eq!((entities(&from).len(), entities(&to).len()), (1_050, 0));
+    // The job itself sends as many groups, and stores as many bytes.
+    let (_, real) = copy(&from, &to, None, |job| job.workers = ONE).unwrap();
+    assert_eq!(to.groups.load(Ordering::Relaxed), traffic.target.transactions);
+    assert_eq!(real.target.bytes_stored, traffic.target.bytes_stored);
+    assert_eq!((real.target.entities, traffic.target.entities), (1_050, 1_050));
+}
+
+/// A position in another order than that of the keys has entities left before it.
+#[test]
+fn a_source_in_another_order_leaves_no_positions() {
+    let (mut from, to, fs) = (source(Fail::Disorder), failing(Fail::Never), memory());
+    for _ in 0..2 {
+        from.reads = AtomicU64::new(0);
+        let error = copy(&from, &to, Some(&state(&fs, "job")), |job| job.workers = ONE);
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("table 'Tab' cannot be copied"), "{error}");
+        assert!(!fs.exists(Path::new("state")).unwrap());
+    }
+    // The first page was copied.
+    assert_eq!(entities(&to).len(), 40);
+}
+
+/// Only the reported entities would be refused.
+#[test]
+fn a_check_reports_what_a_service_would_refuse() {
+    let (from, to) = (source(Fail::Never), failing(Fail::Never));
+    from.db.upsert("Tab", &Entity::new("p3", "x").with("id", 1)).unwrap();
+    let (summary, _) = copy(&from, &to, None, |job| {
+        (job.target, job.dialect) = (None, Some(Dialect::Cosmos));
+    })
+    .unwrap();
+    assert_eq!((summary.rows, summary.refused, summary.problem_count()), (1_051, 1, 1));
+    let problem = &summary.problems[0];
+    assert_eq!(problem.source, ("p3".to_owned(), "x".to_owned()));
+    assert!(problem.message.contains("reserved in cosmos"), "{problem:?}");
 }

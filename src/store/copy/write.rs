@@ -7,13 +7,14 @@
 use super::plan::{Moving, StoreCopy, Tally, key};
 use crate::db::{CopyProblem, CopyProblemKind};
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
+use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::quoted;
 use crate::table::{EntityGroup, quoted_entity};
 
-/// The maximum length of the members of a group as JSON.
-const BODY_MAX: usize = GROUP_SIZE_MAX - (64 << 10);
+/// The maximum length of the members of a group as JSON: that of Cosmos DB, 2 MB, with room for
+/// the head of the body. Other services accept 4 MiB.
+const BODY_MAX: usize = 2_000_000 - (64 << 10);
 /// The maximum length of the head of a member, without its keys, which may take three bytes for
 /// each byte.
 const MEMBER_HEAD: usize = 600;
@@ -46,7 +47,13 @@ impl Writing<'_, '_> {
         let mut rows = Vec::with_capacity(page.len());
         for entity in page {
             match self.job.copy_of(entity) {
-                Ok(row) => rows.push(row),
+                Ok(row) => match self.job.dialect.map(|known| known.refuses_entity(&row.copy)) {
+                    Some(reasons) if !reasons.is_empty() => {
+                        let (kind, text) = (CopyProblemKind::Refused, reasons.join("; "));
+                        report(self.job, self.tally, &row, kind, text);
+                    }
+                    _ => rows.push(row),
+                },
                 Err(refused) => {
                     let (entity, name) = *refused;
                     let message = format!("it has no property '{name}'");
@@ -94,7 +101,8 @@ impl Writing<'_, '_> {
 
     fn group(&mut self, rows: Vec<&mut Moving>) -> Result<()> {
         let Some(target) = self.job.target else {
-            self.sent(rows.iter().map(|row| row.bytes).sum());
+            self.tally.traffic.target.add_requests(1, 0);
+            rows.iter().for_each(|row| self.stored(row));
             return Ok(());
         };
         let members = rows.into_iter().map(|row| Member { row, plan: Plan::Insert });
@@ -154,10 +162,10 @@ impl Writing<'_, '_> {
                 _ => error.at_index(index),
             })?;
         }
-        self.sent(members.iter().map(|member| member.row.bytes).sum());
         target.store.commit(target.table, &group)?;
         for member in members {
             member.row.is_there = true;
+            self.stored(member.row);
             match member.plan {
                 Plan::Insert => self.tally.summary.copied += 1,
                 Plan::Replace(_) => self.tally.summary.replaced += 1,
@@ -166,9 +174,8 @@ impl Writing<'_, '_> {
         Ok(())
     }
 
-    fn sent(&mut self, bytes: usize) {
-        self.tally.traffic.write_requests += 1;
-        self.tally.traffic.body_bytes += bytes as u64;
+    fn stored(&mut self, row: &Moving) {
+        self.tally.traffic.target.add_entities(1, row.copy.size() as u64);
     }
 
     /// Reads the entities of the target in the range of the members from `index` on. So a group of
@@ -188,10 +195,8 @@ impl Writing<'_, '_> {
             quoted(first.row.copy.row_key()),
             quoted(last.row.copy.row_key())
         );
-        let mut pages = target.pages(vec![filter], &[], PAGE_MAX);
-        let page = pages.next()?.unwrap_or_default();
-        self.tally.traffic.write_requests += pages.requests;
-        for found in page {
+        let page = target.pages(vec![filter], &[], PAGE_MAX).next()?;
+        for found in page.unwrap_or_default() {
             let is_found = |member: &Member<'_>| member.row.copy.row_key() == found.row_key();
             if let Some(index) = members.iter().position(is_found) {
                 self.resolve(members, index, &found)?;
@@ -207,9 +212,7 @@ impl Writing<'_, '_> {
         index: usize,
     ) -> Result<()> {
         let copy = &members[index].row.copy;
-        let found = target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])?;
-        self.tally.traffic.write_requests += 1;
-        match found {
+        match target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])? {
             Some(found) => self.resolve(members, index, &found)?,
             None => members[index].plan = Plan::Insert,
         }
@@ -245,9 +248,9 @@ impl Writing<'_, '_> {
         for partition in rows.chunk_by(|a, b| a.source.partition_key() == b.source.partition_key())
         {
             for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
-                self.tally.traffic.delete_requests += 1;
-                if self.job.target.is_some() {
-                    self.delete_group(rows.iter().collect())?;
+                match self.job.target {
+                    Some(_) => self.delete_group(rows.iter().collect())?,
+                    None => self.tally.traffic.source.add_requests(1, 0),
                 }
             }
         }
@@ -283,7 +286,6 @@ impl Writing<'_, '_> {
                 ErrorKind::NotFound => self.tally.summary.deleted += 1,
                 _ => self.changed(row),
             }
-            self.tally.traffic.delete_requests += 1;
         }
         Ok(())
     }
@@ -294,9 +296,7 @@ impl Writing<'_, '_> {
         let mut kept = Vec::new();
         for row in rows.drain(..) {
             let (pk, rk) = (row.source.partition_key(), row.source.row_key());
-            let found = store.get(table, pk, rk, &[])?;
-            self.tally.traffic.read_requests += 1;
-            match found {
+            match store.get(table, pk, rk, &[])? {
                 None => self.tally.summary.deleted += 1,
                 Some(found) if found.etag() == row.source.etag() => kept.push(row),
                 Some(_) => self.changed(row),

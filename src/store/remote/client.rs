@@ -10,6 +10,7 @@ use super::options::RemoteOptions;
 use super::request::Draft;
 use super::response::{self, PAGE_MAX};
 use super::transport::{Http, Transport};
+use crate::billing::Bill;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, put_quoted, quoted};
 use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
@@ -34,10 +35,10 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// | [`upsert`](TableStore::upsert), `upsert_merge`, and [`Condition::Any`] | may have taken effect twice | before a repeat |
 /// | insert, group, table | [`ErrorKind::OutcomeUnknown`] if the repeat is refused | before a repeat |
 /// | write or group with an ETag | the same | before a read that is to show that nothing was done |
-/// | any of these writes with a request id | success if a read finds the id in the entity, else as above | before the id counts; with an ETag the id counts at once |
+/// | any of these with a request id | success if a read finds the id, else as above | before the id counts; none with an ETag |
 ///
-/// A wait lasts until the service has given up the try, at most 30 s. Without an ETag, the try could
-/// overwrite a later write after a read has found the id.
+/// A wait lasts until the service has given up the try, at most 30 s. Without an ETag, the try
+/// could overwrite a later write after a read has found the id.
 ///
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:
@@ -45,8 +46,9 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// * `Io`: the service was not reached, or sent an answer that breaks the protocol. A write had no
 ///   effect.
 /// * `Busy` and `Timeout`: nothing was done. `Busy` is also the answer 429 (too many requests).
-///   `Timeout` is for reads only. If the request was repeated already, these errors are not [transient](Error::is_transient), so that the retries
-///   of an outer [`RetryPolicy`](crate::RetryPolicy) do not multiply.
+///   `Timeout` is for reads only. If the request was repeated already, these errors are not
+///   [transient](Error::is_transient), so that the retries of an outer
+///   [`RetryPolicy`](crate::RetryPolicy) do not multiply.
 ///
 /// ```no_run
 /// use rowstone::store::{Remote, TableStore};
@@ -110,6 +112,12 @@ impl Remote {
         options: RemoteOptions,
     ) -> Self {
         Self { exchange: Arc::new(Exchange::new(endpoint, transport, clock, rng, options)) }
+    }
+
+    /// Returns what the service bills for the requests that it has answered: transactions and bytes
+    /// out.
+    pub(crate) fn bill(&self) -> Bill {
+        self.exchange.bill()
     }
 
     fn endpoint(&self) -> &Endpoint {

@@ -16,6 +16,7 @@ use super::options::RemoteOptions;
 use super::request::Draft;
 use super::response::{self, Page, Refusal, error_of};
 use super::transport::{NoAnswer, Request, Response, Transport};
+use crate::billing::Bill;
 use crate::clock::{Clock, TICKS_PER_SECOND};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{DateTime, ETag, Guid, Seq};
@@ -44,6 +45,7 @@ pub(super) struct Exchange {
     /// Whether pages have ETags only with all metadata. By the documentation of Azure Table
     /// storage they do, but it and the known other services send ETags with minimal metadata.
     needs_metadata: AtomicBool,
+    bill: Mutex<Bill>,
 }
 
 /// A write, and how a read can tell whether it took effect.
@@ -100,8 +102,13 @@ impl Exchange {
         options: RemoteOptions,
     ) -> Self {
         let (rng, clock_offset) = (Mutex::new(rng), Mutex::new(0));
-        let needs_metadata = AtomicBool::new(false);
-        Self { endpoint, options, transport, clock, rng, clock_offset, needs_metadata }
+        let (needs_metadata, bill) = (AtomicBool::new(false), Mutex::default());
+        Self { endpoint, options, transport, clock, rng, clock_offset, needs_metadata, bill }
+    }
+
+    /// Returns the transactions and bytes out of all answers so far.
+    pub(super) fn bill(&self) -> Bill {
+        *self.bill.lock()
     }
 
     /// Returns a new request id: a random UUID (version 4).
@@ -306,6 +313,9 @@ impl Exchange {
                 Ok(response) => response,
                 Err(lost) => return Err(self.no_answer(&request, &lost)),
             };
+            if response.header("x-ms-error-code") != Some("AuthenticationFailed") {
+                self.bill.lock().add_answer(response.status, response.body.len() as u64);
+            }
             let is_skewed = response.status == 403 && self.learn_offset(&response, now);
             if !std::mem::replace(&mut may_sign_again, false) || !is_skewed {
                 return read(&response).map_err(|refusal| {

@@ -78,10 +78,10 @@ impl RemoteOptions {
         Self { timeout, ..self }
     }
 
-    /// Sets how often a request is repeated and the pauses before that. A repeat waits longer if the
-    /// answer has a longer `Retry-After`, but at most 30 s for this reason. A repeat after a lost
-    /// answer may wait longer too; see [`Remote`](super::Remote). Default: three times after pauses of
-    /// some 1.5, 3.5 and 7.5 s.
+    /// Sets how often a request is repeated and the pauses before that. A repeat waits longer if
+    /// the answer has a longer `Retry-After`, but at most 30 s for this reason. A repeat after a
+    /// lost answer may wait longer too; see [`Remote`](super::Remote). Default: three times after
+    /// pauses of some 1.5, 3.5 and 7.5 s.
     pub fn retries(self, retries: RetryPolicy) -> Self {
         Self { retries, ..self }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::network::{ACCOUNT, KEY, Site};
 use crate::clock::Clock;
+use crate::db::prometheus::Exposition;
 use crate::db::{CopySummary, Db};
 use crate::model::Entity;
 use crate::rng::Rng;
@@ -85,6 +86,7 @@ fn copy(
         row_key: None,
         replace: false,
         then_delete: false,
+        dialect: None,
         workers: 1,
         page_rows: PAGE_MAX,
         on_problem: &|_| (),
@@ -116,6 +118,32 @@ fn a_copy_takes_a_request_for_each_page_and_group() {
         assert_eq!((replaced.replaced, replaced.problem_count()), (1_000, 0));
         assert_eq!(direct.take(), (10 + again, 20));
     }
+}
+
+/// The bill of a client is that of the service: also for requests that search slices, are refused
+/// or fail.
+#[test]
+fn clients_and_the_service_count_the_same_bill() {
+    let (remote, direct) = open(false);
+    fill(&direct.site.db, 1);
+    let db = Db::open_in_memory().unwrap();
+    db.create_table("Tab").unwrap();
+    copy(&remote, &db, |job| (job.workers, job.page_rows) = (4, 40));
+    copy(&db, &remote, |_| ());
+    remote.get("None", "p", "r", &[]).unwrap_err();
+    let mut text = Exposition::new();
+    direct.site.service.metrics().put(&mut text);
+    let text = text.into_text();
+    let counted = |name: &str| -> u64 {
+        let start = format!("rowstone_billable_{name}_total{{account=\"{ACCOUNT}\"}} ");
+        let found = text.lines().find_map(|line| line.strip_prefix(&start));
+        found.unwrap().parse().unwrap()
+    };
+    let bill = remote.bill();
+    let (reads, writes) = direct.take();
+    assert_eq!(bill.transactions, (reads + writes) as u64);
+    assert_eq!(bill.transactions, counted("transactions"));
+    assert_eq!(bill.bytes_out, counted("response_bytes"));
 }
 
 /// Entities of a page have ETags although the service sends them only with all metadata.
