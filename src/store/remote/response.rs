@@ -174,6 +174,8 @@ pub(super) fn error_of(fault: &Fault, message: String) -> Error {
                 409 => ErrorKind::AlreadyExists,
                 412 => ErrorKind::PreconditionFailed,
                 501 => ErrorKind::NotImplemented,
+                // The account or its permission is refused, not the contents of the request.
+                401 | 403 => ErrorKind::Io,
                 400..=499 => ErrorKind::InvalidInput,
                 _ => ErrorKind::Io,
             };
