@@ -230,6 +230,12 @@ impl Error {
         self
     }
 
+    /// Whether the operation was retried before it returned this error.
+    #[cfg(feature = "remote")]
+    pub(crate) fn was_retried(&self) -> bool {
+        self.0.was_retried
+    }
+
     /// Adds the index of the refused operation in its entity group.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))

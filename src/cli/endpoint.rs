@@ -22,9 +22,12 @@ use clap::{Arg, Command, Error};
 use super::failure::{Failure, Outcome};
 use super::local_path::foreign;
 #[cfg(feature = "remote")]
+use super::open::open_to_read;
+#[cfg(feature = "remote")]
 use crate::{
     billing::Bill,
-    error::Result,
+    db::Db,
+    error::{Code, Error as StoreError, ErrorKind as StoreErrorKind, Result},
     model::{ETag, Entity},
     store::pages::{PAGE_MAX, Side},
     store::remote::endpoint::referenced,
@@ -121,6 +124,48 @@ pub(super) struct Service {
     pub(super) name: String,
 }
 
+/// A store that is read.
+#[cfg(feature = "remote")]
+pub(super) enum Store {
+    Directory(Db),
+    Service(Service),
+}
+
+#[cfg(feature = "remote")]
+impl Store {
+    /// Opens the directory `place` unless it is the `service`.
+    pub(super) fn open_to_read(service: Option<Service>, place: &Place) -> Outcome<Self> {
+        Ok(match service {
+            Some(service) => Self::Service(service),
+            None => Self::Directory(open_to_read(place)?),
+        })
+    }
+
+    pub(super) fn get(&self) -> &dyn TableStore {
+        match self {
+            Self::Directory(db) => db,
+            Self::Service(service) => &**service,
+        }
+    }
+
+    pub(super) fn close(self) -> Outcome {
+        match self {
+            Self::Directory(db) => Ok(db.close()?),
+            Self::Service(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the failure of a command whose status 1 reports a finding. A service that is not reached
+/// is like a database that cannot be opened.
+#[cfg(feature = "remote")]
+pub(super) fn unread(error: StoreError) -> Failure {
+    match error.kind() {
+        StoreErrorKind::Io => Failure::Open(error),
+        _ => Failure::Operation(error),
+    }
+}
+
 #[cfg(feature = "remote")]
 impl Deref for Service {
     type Target = dyn TableStore;
@@ -151,7 +196,9 @@ impl AccountArgs {
             }
         };
         let remote = opened.map_err(|error| Failure::Usage(format!("{text}: {error}")))?;
+        // It is Remote(URL), without a signature.
         let name = format!("{remote:?}");
+        let name = name.trim_start_matches("Remote(").trim_end_matches(')').to_owned();
         Ok(Some(Service { remote, name }))
     }
 }
@@ -213,11 +260,19 @@ impl Service {
     }
 }
 
-/// Creates a table unless it exists.
+/// Creates a table unless it exists. An existing one is not created again, because a shared access
+/// signature for a table cannot create tables.
 #[cfg(feature = "remote")]
 pub(super) fn create_missing_table(store: &dyn TableStore, table: &str) -> Outcome {
+    match store.get(table, table, table, &["PartitionKey"]) {
+        Err(error) if error.code() == Code::TableNotFound.as_str() => {}
+        // The service was reached, but the signature may not cover this key. The writes that follow
+        // report what is refused.
+        Err(error) if error.kind() == StoreErrorKind::Io && !error.was_retried() => return Ok(()),
+        found => return Ok(found.map(drop)?),
+    }
     match store.create_table(table) {
-        Err(error) if error.code() == "TableAlreadyExists" => Ok(()),
+        Err(error) if error.code() == Code::TableAlreadyExists.as_str() => Ok(()),
         created => Ok(created?),
     }
 }

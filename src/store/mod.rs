@@ -4,9 +4,9 @@
 //! * [`TableStore`] has only verbs that both have, with the same errors;
 //! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
 //!
-//! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (the
-//! interface over a [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text); `pages`
-//! (reading of tables), `slice` (parts of the key space), `copy` and `compare` (of two stores),
+//! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
+//! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `pages`, `slice` (parts of
+//! the key space), `groups` (limits), `workers` (requests at once), `load`, `copy`, `compare`,
 //! `dialect` (rules in which services differ).
 
 #[cfg(feature = "remote")]
@@ -17,6 +17,12 @@ pub(crate) mod copy;
 #[cfg(feature = "cli")]
 mod dialect;
 mod directory;
+#[cfg(all(test, feature = "remote"))]
+mod failing;
+#[cfg(feature = "remote")]
+mod groups;
+#[cfg(feature = "remote")]
+pub(crate) mod load;
 mod open;
 #[cfg(feature = "remote")]
 pub(crate) mod pages;
@@ -25,6 +31,8 @@ pub(crate) mod remote;
 #[cfg(feature = "remote")]
 pub(crate) mod slice;
 mod table_store;
+#[cfg(feature = "remote")]
+pub(crate) mod workers;
 
 pub use self::continuation::Continuation;
 #[cfg(feature = "cli")]

@@ -4,31 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Compare, Difference, Join};
-use crate::cli::endpoint::{Place, Service};
-use crate::cli::failure::{Failure, Outcome};
-use crate::cli::open::open_to_read;
-use crate::db::Db;
-use crate::store::TableStore;
+use crate::cli::endpoint::{Service, Store, unread};
+use crate::cli::failure::Outcome;
 use crate::store::compare::Comparison;
 use crate::store::pages::{PAGE_MAX, Side};
 
 /// The slices that are compared at once.
 const WORKERS: usize = 4;
-
-/// A store of a comparison.
-enum Store {
-    Directory(Db),
-    Service(Service),
-}
-
-impl Store {
-    fn get(&self) -> &dyn TableStore {
-        match self {
-            Self::Directory(db) => db,
-            Self::Service(service) => &**service,
-        }
-    }
-}
 
 impl Compare {
     /// Compares if one of the stores is a service. Returns false otherwise.
@@ -39,13 +21,7 @@ impl Compare {
             return Ok(false);
         }
         [&a, &b].into_iter().flatten().try_for_each(Service::check_order)?;
-        let open = |service: Option<Service>, place: &Place| -> Outcome<Store> {
-            Ok(match service {
-                Some(service) => Store::Service(service),
-                None => Store::Directory(open_to_read(place)?),
-            })
-        };
-        let stores = [open(a, &self.a)?, open(b, &self.b)?];
+        let stores = [Store::open_to_read(a, &self.a)?, Store::open_to_read(b, &self.b)?];
         self.join_stores(join, &stores)?;
         stores.into_iter().try_for_each(Store::close)?;
         Ok(true)
@@ -57,7 +33,7 @@ impl Compare {
             return self.join_tables(join, (a, table), (b, with));
         }
         let names = |store: &Store| -> Outcome<BTreeSet<String>> {
-            Ok(store.get().tables()?.into_iter().collect())
+            Ok(store.get().tables().map_err(unread)?.into_iter().collect())
         };
         let (of_a, of_b) = (names(a)?, names(b)?);
         for name in &of_a {
@@ -69,7 +45,8 @@ impl Compare {
             if self.requests {
                 let side = Side { store: a.get(), table: name };
                 for entity in side.rows(&self.keys.filter(), &[], PAGE_MAX) {
-                    join.tell([name, name], Difference::Entities(Some(&entity?), None))?;
+                    let entity = entity.map_err(unread)?;
+                    join.tell([name, name], Difference::Entities(Some(&entity), None))?;
                 }
             }
         }
@@ -95,16 +72,7 @@ impl Compare {
             told.is_ok() && join.differences < join.most
         });
         told?;
-        join.compared += compared.map_err(Failure::from)?;
+        join.compared += compared.map_err(unread)?;
         Ok(())
-    }
-}
-
-impl Store {
-    fn close(self) -> Outcome {
-        match self {
-            Self::Directory(db) => Ok(db.close()?),
-            Self::Service(_) => Ok(()),
-        }
     }
 }

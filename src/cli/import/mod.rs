@@ -7,12 +7,14 @@
 //! 3. Parquet is read once, at several positions: input that is no file is copied like CSV.
 //! 4. One thread parses, and another passes entities to the loader, which forms the groups.
 //! 5. Ctrl-C and errors of the input end the load after all rows read are committed or rejected.
+//! 6. The destination is a directory or a Table service (`sink`).
 
 pub(super) mod candidates;
 mod columns;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
 mod infer;
+mod loading;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pipeline;
@@ -29,15 +31,19 @@ use std::sync::mpsc::Receiver;
 use clap::Args;
 
 use self::columns::Choices;
-use self::pipeline::{Batches, Parsed, next_batch, parse_beside, read_ahead};
+use self::loading::{Loading, is_of_store};
+use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
 use self::report::{Rejects, Summary};
 use self::rows::{
     InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_json, parse_ndjson,
     unreadable,
 };
-use self::sink::{Sink, is_present};
+use self::sink::{Destination, Mode, Sink};
 use super::csv::{CsvReader, delimiter_of};
-use super::failure::{Failure, Outcome};
+#[cfg(feature = "remote")]
+use super::endpoint::AccountArgs;
+use super::endpoint::Place;
+use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Input, Overwrite, Spool};
 #[cfg(not(feature = "parquet"))]
 use super::help;
@@ -57,7 +63,7 @@ use crate::table::LoadMode;
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {
     /// The database: a directory, created if it is missing or empty
-    db: PathBuf,
+    db: Place,
     /// The table, created if it is missing
     table: String,
     /// The file, or - for standard input; gzip is detected
@@ -77,11 +83,11 @@ pub(super) struct Import {
     /// equal properties
     #[arg(long)]
     resume: bool,
-    /// The event that a loaded group survives
-    #[arg(long, value_enum, default_value_t = Durability::Sync)]
-    durability: Durability,
+    /// The event that a loaded group survives [default: sync]
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
     /// Print after each group the number of the line (in JSON, of the element) up to which all rows
-    /// are durable or rejected
+    /// are durable or rejected; at a Table service after several groups
     #[arg(long)]
     ack: bool,
     /// Report rejected rows, one JSON object per line
@@ -95,6 +101,9 @@ pub(super) struct Import {
     /// How to print the summary
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const IMPORT_HELP: &str = "\
@@ -118,6 +127,9 @@ X@type beside it, as `export` writes it, has values of the types named there. Li
 Text must be UTF-8. A row that cannot be loaded is reported with its line (for JSON, with its element
 and line) and the others are loaded; the exit status is 3 then.
 
+To a Table service, groups of one partition are sent, of up to 100 rows and 4 MiB, four at once.
+--resume finds the rows of an interrupted import by groups.
+
 After Ctrl-C the rows up to the printed line are in or rejected, and the exit status is 130. Repeat
 the command with --resume to go on; it also goes on after a crash. Modes other than insert need no
 --resume: they write the rows again.
@@ -129,6 +141,7 @@ Examples:
   rowstone import flights Airports airports.csv \\
       --partition-key all --row-key '{faa}'
   rowstone export shop parts | rowstone import copy parts -
+  rowstone import env:STORE parts parts.csv --rejects bad.ndjson
   sqlite3 -json shop.db 'select * from parts' |
       rowstone import shop parts - --partition-key parts --row-key '{id}'";
 
@@ -147,6 +160,10 @@ impl Import {
             return Err(Failure::Usage(problem.to_owned()));
         }
         check_table_name(&self.table)?;
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            service.refuse(&[("--durability", self.durability.is_some())])?;
+        }
         // The input is opened first, so that a misspelt file name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
@@ -239,54 +256,38 @@ impl Import {
         rows: Option<u64>,
         unit: &'static str,
     ) -> Outcome<Summary> {
-        let mut rejects = Rejects::new(self.rejects.as_deref(), self.overwrite, unit)?;
-        let db = Writer::open_durable(&self.db, Create::IfMissing, self.durability)?;
-        db.create_missing_table(&self.table)?;
-        let mut sink = Sink::new(&db, &self.table, self.mode, self.ack)?;
-        let progress = Progress::new(rows);
+        let rejects = Rejects::new(self.rejects.as_deref(), self.overwrite, unit)?;
+        let to = self.destination()?;
+        to.create_missing_table(&self.table)?;
+        let mode = Mode { load: self.mode, resume: self.resume, ack: self.ack };
+        let loading = Loading {
+            to: &to,
+            table: &self.table,
+            mode,
+            sink: Sink::new(&to, &self.table, mode)?,
+            rejects,
+            progress: Progress::new(rows),
+            stop_on_error: self.stop_on_error,
+            summary: Summary::default(),
+            last: 0,
+        };
         let interrupt = Interrupt::catch();
-        let mut summary = Summary::default();
-        let (mut last, mut ended) = (0, Ok(()));
-        'input: while let Some(batch) = next_batch(&batches, &interrupt) {
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
-            };
-            progress.advance(batch.len() as u64);
-            for (line, row) in batch {
-                summary.rows += 1;
-                last = line;
-                match row {
-                    Ok(entity) if self.resume && is_present(&db, &self.table, &entity)? => {
-                        summary.present += 1;
-                    }
-                    Ok(entity) => sink.push(line, entity)?,
-                    Err(error) => rejects.add(line, &error, &progress)?,
-                }
-                if self.stop_on_error && rejects.count() > 0 {
-                    break 'input;
-                }
-            }
-            report(&mut sink, &mut rejects, &progress)?;
-            if self.stop_on_error && rejects.count() > 0 {
-                break;
-            }
-        }
-        sink.flush()?;
-        report(&mut sink, &mut rejects, &progress)?;
-        let loaded = sink.finish()?;
-        drop(progress);
-        rejects.finish()?;
-        db.close()?;
-        (summary.imported, summary.rejected) = (loaded, rejects.count());
+        let (loaded, summary, last) = loading.run(&batches, &interrupt);
         let counts = || format!("{}, up to {unit} {last}", summary.counts());
         let go_on = match self.mode {
             LoadMode::Insert => "repeat the command with --resume, or with --mode upsert",
             LoadMode::Upsert | LoadMode::UpsertMerge => "repeat the command",
         };
+        let ended = match loaded {
+            Ok(ended) => ended,
+            Err(failure) => {
+                if is_of_store(&failure) {
+                    eprint_line(&format!("ended: {}\n  to go on: {go_on}", summary.counts()));
+                }
+                return Err(failure);
+            }
+        };
+        to.close()?;
         if interrupt.is_raised() {
             Interrupt::end(&format!("interrupted: {}\n  to go on: {go_on}", counts()));
         }
@@ -299,14 +300,19 @@ impl Import {
         }
     }
 
+    /// Opens the database or the service.
+    fn destination(&self) -> Outcome<Destination> {
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            return Ok(Destination::Service(service));
+        }
+        let durability = self.durability.unwrap_or(Durability::Sync);
+        Writer::open_durable(&self.db, Create::IfMissing, durability).map(Destination::Database)
+    }
+
     fn unreadable(&self, error: &io::Error) -> Failure {
         unreadable(&self.input, error)
     }
-}
-
-/// Reports the rows rejected since the last call.
-fn report(sink: &mut Sink<'_>, rejects: &mut Rejects, progress: &Progress) -> Outcome {
-    sink.take_rejected().into_iter().try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
 /// Parses a single ASCII character, or `\t` or `tab` for a tab.

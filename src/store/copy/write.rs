@@ -6,18 +6,13 @@
 
 use super::plan::{Moving, StoreCopy, Tally, key};
 use crate::db::{CopyProblem, CopyProblemKind};
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
+use crate::store::groups::{group_len, is_of_group, is_of_row};
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::quoted;
 use crate::table::{EntityGroup, quoted_entity};
 
-/// The maximum length of the members of a group as JSON: that of Cosmos DB, 2 MB, with room for
-/// the head of the body. Other services accept 4 MiB.
-const BODY_MAX: usize = 2_000_000 - (64 << 10);
-/// The maximum length of the head of a member, without its keys, which may take three bytes for
-/// each byte.
-const MEMBER_HEAD: usize = 600;
 /// The maximum number of times that a group is sent because its outcome is not known, or because
 /// other writers change its entities.
 const TRIES_MAX: usize = 5;
@@ -71,7 +66,7 @@ impl Writing<'_, '_> {
         {
             let mut rest = partition;
             while !rest.is_empty() {
-                let (group, others) = rest.split_at_mut(group_len(rest));
+                let (group, others) = rest.split_at_mut(copies_len(rest));
                 self.group(group.iter_mut().collect())?;
                 rest = others;
             }
@@ -324,18 +319,8 @@ fn report(
 }
 
 /// Returns the number of rows, at least one, that one group can have.
-fn group_len(rows: &[Moving]) -> usize {
-    let (mut len, mut bytes, mut size) = (0, 0, 0);
-    for row in rows.iter().take(GROUP_OPERATIONS_MAX) {
-        let (pk, rk) = row.copy.key_bytes();
-        bytes += row.bytes + MEMBER_HEAD + 3 * (pk.len() + rk.len());
-        size += row.copy.size_at_most();
-        if len > 0 && bytes.max(size) > BODY_MAX {
-            break;
-        }
-        len += 1;
-    }
-    len
+fn copies_len(rows: &[Moving]) -> usize {
+    group_len(rows.iter().map(|row| (&row.copy, row.bytes)))
 }
 
 fn etag_of(entity: &Entity) -> Result<ETag> {
@@ -343,17 +328,4 @@ fn etag_of(entity: &Entity) -> Result<ETag> {
         let entity = quoted_entity((entity.partition_key(), entity.row_key()));
         Error::new(ErrorKind::Unsupported, format!("the service sent {entity} without its ETag"))
     })
-}
-
-/// Whether the error is about an entity, not about its table.
-fn is_of_row(error: &Error) -> bool {
-    matches!(
-        error.code(),
-        "EntityAlreadyExists" | "ResourceNotFound" | "UpdateConditionNotSatisfied"
-    )
-}
-
-/// Whether the error is about the size of a group.
-fn is_of_group(error: &Error) -> bool {
-    error.code() == Code::RequestBodyTooLarge.as_str()
 }

@@ -1,0 +1,40 @@
+//! Divides entities into groups that a service accepts, and tells the errors of groups apart.
+
+use crate::error::{Code, Error};
+use crate::model::{Entity, GROUP_OPERATIONS_MAX};
+
+/// The maximum length of the members of a group as JSON: that of Cosmos DB, 2 MB, with room for
+/// the head of the body. Other services accept 4 MiB.
+const BODY_MAX: usize = 2_000_000 - (64 << 10);
+/// The maximum length of the head of a member, without its keys, which may take three bytes for
+/// each byte.
+const MEMBER_HEAD: usize = 600;
+
+/// Returns the number of entities, at least one, that one group can have. Each has its length as
+/// JSON.
+pub(super) fn group_len<'e>(entities: impl Iterator<Item = (&'e Entity, usize)>) -> usize {
+    let (mut len, mut bytes, mut size) = (0, 0, 0);
+    for (entity, length) in entities.take(GROUP_OPERATIONS_MAX) {
+        let (pk, rk) = entity.key_bytes();
+        bytes += length + MEMBER_HEAD + 3 * (pk.len() + rk.len());
+        size += entity.size_at_most();
+        if len > 0 && bytes.max(size) > BODY_MAX {
+            break;
+        }
+        len += 1;
+    }
+    len
+}
+
+/// Whether the error is about an entity, not about its table.
+pub(super) fn is_of_row(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        "EntityAlreadyExists" | "ResourceNotFound" | "UpdateConditionNotSatisfied"
+    )
+}
+
+/// Whether the error is about the size of a group.
+pub(super) fn is_of_group(error: &Error) -> bool {
+    error.code() == Code::RequestBodyTooLarge.as_str()
+}
