@@ -32,6 +32,8 @@ pub use heal::{FileOutcome, HealReport, Quarantined};
 pub use inspect::{InspectOptions, InspectedPart, InspectedValue, inspect};
 pub use moving::Moved;
 pub use partitions::{LoadPattern, PartitionRange, RangeBound};
+#[cfg(feature = "remote")]
+pub(crate) use references::search_references;
 pub use references::{MissingTarget, ReferenceCheck, References};
 pub use repair::{Loss, LostRange, RepairReport, RepairedTable, SuspectRows};
 pub use salvage::{SalvageReport, Salvaged, SalvagedState};

@@ -4,12 +4,14 @@
 //! * templates and filter are parsed before a database is created;
 //! * a database is opened once, even if it contains both tables.
 //!
-//! Not here: moving whole files (`moving`), comparing tables (`compare`), copies with a Table
-//! service (`copy::stores`), `--check` of a directory (`copy::dialect`).
+//! Not here: moving whole files (`moving`), comparing tables (`compare`), copies and checks with a
+//! Table service (`copy::stores`, `copy::references`), `--check` of a directory (`copy::dialect`).
 
 #[cfg(feature = "remote")]
 mod arguments;
 mod dialect;
+#[cfg(feature = "remote")]
+mod references;
 #[cfg(feature = "remote")]
 mod stores;
 
@@ -138,7 +140,7 @@ Examples:
 )]
 pub(super) struct CheckRefs {
     /// The database
-    db: PathBuf,
+    db: Place,
     /// The table of the referring entities
     table: String,
     /// The table of the referenced entities
@@ -146,7 +148,7 @@ pub(super) struct CheckRefs {
     into: String,
     /// The database of that table [default: the same]
     #[arg(long, value_name = "DB")]
-    to: Option<PathBuf>,
+    to: Option<Place>,
     /// PartitionKey of the referenced entity, with properties in braces
     #[arg(long, value_name = "TEMPLATE")]
     partition_key: String,
@@ -160,13 +162,18 @@ pub(super) struct CheckRefs {
     top: usize,
     #[command(flatten)]
     format: TableArgs,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const REFS_HELP: &str = "\
 An entity that lacks a property named in braces points to nothing; such entities are counted apart.
-Each key is looked up about once, in bounded memory.
+Each key is looked up about once, in bounded memory. At a Table service that is one request a key,
+and what is written during the check may be missing from it or included.
 
-Exit status: 0 nothing is missing, 1 something is, 2 a database cannot be opened.
+Exit status: 0 nothing is missing, 1 something is, 2 a database cannot be opened, or a Table service
+not be reached.
 
 Examples:
   rowstone check-refs flights Flights --into Planes \\
@@ -374,6 +381,10 @@ fn write_fields(
 impl CheckRefs {
     pub(super) fn run(self) -> Outcome {
         let filter = self.filter.read()?;
+        #[cfg(feature = "remote")]
+        if let Some(found) = self.search_stores()? {
+            return self.report(&found);
+        }
         let db = open_to_read(&self.db)?;
         let other = open_other(&db, &self.db, self.to.as_deref(), open_to_read)?;
         let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
@@ -382,10 +393,14 @@ impl CheckRefs {
         let found = Progress::during("rows", Some(0), |bar| {
             check.run_with(|rows, of| bar.reach_of(rows, of))
         })?;
-        self.format.print(|output| self.write(output, &found))?;
         drop((check, source, target));
         other.close()?;
         db.close()?;
+        self.report(&found)
+    }
+
+    fn report(&self, found: &References) -> Outcome {
+        self.format.print(|output| self.write(output, found))?;
         if found.missing > 0 { Err(Failure::Problems) } else { Ok(()) }
     }
 

@@ -94,10 +94,17 @@ struct Pointing {
     first: Keys,
 }
 
+/// The templates of the PartitionKey and of the RowKey to which a row refers.
+pub(crate) type KeyTemplates<'c> = (&'c KeyTemplate, &'c KeyTemplate);
+
+/// Tells for each key whether the target has an entity with it.
+pub(crate) type Exist<'c> = &'c dyn Fn(&[(&str, &str)]) -> Result<Vec<bool>>;
+
 /// A search in progress.
 struct Search<'c> {
-    check: &'c ReferenceCheck,
-    at: Option<Snapshot>,
+    templates: KeyTemplates<'c>,
+    exist: Exist<'c>,
+    remembered_bytes: usize,
     pending: HashMap<Keys, Pointing>,
     found: HashSet<Keys>,
     found_bytes: usize,
@@ -158,24 +165,37 @@ impl ReferenceCheck {
         let rows: Query = self.source.at(&snapshot).query(self.filter.clone())?;
         let of = rows.clone().count()?;
         let is_one = Arc::ptr_eq(&self.source.engine, &self.target.engine);
-        let mut search = Search::new(self, is_one.then(|| snapshot.clone()));
-        for row in rows {
-            search.look_at(&row?)?;
-            if search.references.rows.is_multiple_of(PROGRESS_ROWS) {
-                progress(search.references.rows, of);
-            }
-        }
-        search.look_up()?;
-        progress(search.references.rows, of);
-        Ok(search.end())
+        let target = is_one.then(|| self.target.at(&snapshot));
+        let exist = |keys: &[(&str, &str)]| {
+            let found = match &target {
+                Some(target) => target.get_many(keys)?,
+                None => self.target.get_many(keys)?,
+            };
+            Ok(found.iter().map(Option::is_some).collect())
+        };
+        let templates = (&self.partition_key, &self.row_key);
+        let search = Search::new(templates, &exist, self.remembered_bytes);
+        search.run(rows, |rows| progress(rows, of))
     }
 }
 
+/// Searches among `rows` as [`ReferenceCheck::run_with`] does; `exist` looks up their keys.
+#[cfg(feature = "remote")]
+pub(crate) fn search_references(
+    rows: impl Iterator<Item = Result<Entity>>,
+    templates: KeyTemplates<'_>,
+    exist: Exist<'_>,
+    progress: impl FnMut(u64),
+) -> Result<References> {
+    Search::new(templates, exist, REMEMBERED_BYTES).run(rows, progress)
+}
+
 impl<'c> Search<'c> {
-    fn new(check: &'c ReferenceCheck, at: Option<Snapshot>) -> Self {
+    fn new(templates: KeyTemplates<'c>, exist: Exist<'c>, remembered_bytes: usize) -> Self {
         Self {
-            check,
-            at,
+            templates,
+            exist,
+            remembered_bytes,
             pending: HashMap::new(),
             found: HashSet::new(),
             found_bytes: 0,
@@ -185,10 +205,26 @@ impl<'c> Search<'c> {
         }
     }
 
+    fn run(
+        mut self,
+        rows: impl IntoIterator<Item = Result<Entity>>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<References> {
+        for row in rows {
+            self.look_at(&row?)?;
+            if self.references.rows.is_multiple_of(PROGRESS_ROWS) {
+                progress(self.references.rows);
+            }
+        }
+        self.look_up()?;
+        progress(self.references.rows);
+        Ok(self.end())
+    }
+
     fn look_at(&mut self, row: &Entity) -> Result<()> {
         self.references.rows += 1;
         let (Ok(partition_key), Ok(row_key)) =
-            (self.check.partition_key.key(row), self.check.row_key.key(row))
+            (self.templates.0.key(row), self.templates.1.key(row))
         else {
             self.references.without += 1;
             return Ok(());
@@ -212,14 +248,11 @@ impl<'c> Search<'c> {
     fn look_up(&mut self) -> Result<()> {
         let pending: Vec<_> = self.pending.drain().collect();
         let keys: Vec<_> = pending.iter().map(|((pk, rk), _)| (pk.as_str(), rk.as_str())).collect();
-        let found = match &self.at {
-            Some(snapshot) => self.check.target.at(snapshot).get_many(&keys)?,
-            None => self.check.target.get_many(&keys)?,
-        };
+        let found = (self.exist)(&keys)?;
         for ((keys, pointing), found) in pending.into_iter().zip(found) {
             match found {
-                Some(_) => self.remember(keys, pointing.rows),
-                None => self.miss(keys, pointing),
+                true => self.remember(keys, pointing.rows),
+                false => self.miss(keys, pointing),
             }
         }
         Ok(())
@@ -228,7 +261,7 @@ impl<'c> Search<'c> {
     fn remember(&mut self, keys: Keys, rows: u64) {
         self.references.found += rows;
         let bytes = keys.0.len() + keys.1.len() + KEY_BYTES;
-        if self.found_bytes + bytes > self.check.remembered_bytes {
+        if self.found_bytes + bytes > self.remembered_bytes {
             self.found.clear();
             self.found_bytes = 0;
         }
@@ -240,7 +273,7 @@ impl<'c> Search<'c> {
         self.references.missing += pointing.rows;
         let first = pointing.first.0.len() + pointing.first.1.len();
         let bytes = keys.0.len() + keys.1.len() + first + KEY_BYTES;
-        if self.missing_bytes + bytes > self.check.remembered_bytes {
+        if self.missing_bytes + bytes > self.remembered_bytes {
             self.references.has_all_targets = false;
             return;
         }
