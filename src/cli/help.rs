@@ -1,8 +1,11 @@
 //! Shapes the help of all commands: lists the commands by group, leaves the folding of lines to
 //! clap, and names the features of this build and those that a missing command needs.
 
+use std::any::TypeId;
+
 use clap::{Arg, ArgAction, Command};
 
+use super::endpoint::Place;
 use super::failure::Failure;
 use super::local_path;
 
@@ -47,10 +50,11 @@ const OPTIONAL: [Optional; 6] = [
 ];
 
 /// The features that this build may have.
-const FEATURES: [(&str, bool); 8] = [
+const FEATURES: [(&str, bool); 9] = [
     ("cli", cfg!(feature = "cli")),
     ("events", cfg!(feature = "events")),
     ("parquet", cfg!(feature = "parquet")),
+    ("remote", cfg!(feature = "remote")),
     ("rest", cfg!(feature = "rest")),
     ("serde", cfg!(feature = "serde")),
     ("shell", cfg!(feature = "shell")),
@@ -58,13 +62,19 @@ const FEATURES: [(&str, bool); 8] = [
     ("zstd", cfg!(feature = "zstd")),
 ];
 
+/// The note in the help of a build that opens directories only.
+const NO_SERVICES: &str = "\
+A build with the feature remote accepts a Table service as DB: env:NAME, file:PATH or a URL.
+  cargo install rowstone --features remote";
+
 /// Completes the command of the program.
 pub(super) fn completed(command: Command) -> Command {
     let features = FEATURES.iter().filter(|(_, has)| *has).map(|(name, _)| *name);
     let features = features.collect::<Vec<_>>().join(" ");
     // clap keeps a version for the whole life of the process.
     let version = format!("{}\nfeatures: {features}", env!("CARGO_PKG_VERSION")).leak();
-    grouped(unfolded(local_path::checked(with_missing(command, &OPTIONAL))).long_version(&*version))
+    let command = with_note(with_missing(command, &OPTIONAL), cfg!(feature = "remote"));
+    grouped(unfolded(local_path::checked(command)).long_version(&*version))
 }
 
 /// Returns the failure of a command that this build lacks.
@@ -94,6 +104,23 @@ fn with_missing(command: Command, optional: &[Optional]) -> Command {
         let arguments = arguments.trailing_var_arg(true).action(ArgAction::Append).hide(true);
         let about = format!("{purpose} (feature {feature})");
         command.subcommand(Command::new(*name).about(about).arg(arguments))
+    })
+}
+
+/// Adds [`NO_SERVICES`] to the long help of the program and of each command that could open a Table
+/// service.
+fn with_note(command: Command, has_remote: bool) -> Command {
+    let noted = |command: Command| {
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        command.after_long_help(format!("{help}\n\n{NO_SERVICES}").trim_start().to_owned())
+    };
+    if has_remote {
+        return command;
+    }
+    let is_place = |arg: &Arg| arg.get_value_parser().type_id() == TypeId::of::<Place>();
+    noted(command).mut_subcommands(|command| {
+        let has_place = command.get_arguments().any(is_place);
+        if has_place { noted(command) } else { command }
     })
 }
 
@@ -185,6 +212,24 @@ mod tests {
         let text = "One two\nthree.\n\nExamples:\n  a \\\n      b\nMore\nprose:\n  c";
         let joined = "One two three.\n\nExamples:\n  a \\\n      b\nMore prose:\n  c";
         assert_eq!(paragraphs(text), joined);
+    }
+
+    #[test]
+    fn a_build_without_services_says_how_to_build_one_with_them() {
+        let help = |has_remote, name: &str| {
+            let command = with_note(Arguments::command(), has_remote);
+            let mut command = match name {
+                "" => command,
+                name => command.find_subcommand(name).unwrap().clone(),
+            };
+            command.render_long_help().to_string()
+        };
+        for name in ["", "tables", "import", "check-refs", "copy", "get"] {
+            assert!(help(false, name).contains("cargo install rowstone --features remote"));
+            assert!(!help(true, name).contains("features remote"), "{name}");
+        }
+        assert!(!help(false, "stats").contains("features remote"));
+        assert_eq!(FEATURES.contains(&("remote", true)), cfg!(feature = "remote"));
     }
 
     #[test]
