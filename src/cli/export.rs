@@ -105,7 +105,12 @@ impl Export {
         }
         #[cfg(feature = "remote")]
         if let Some(service) = self.account.open(&self.db)? {
-            let entities = || Ok(service.rows(&self.table, self.filter.text(), None, None));
+            let rows = |top| service.rows(&self.table, self.filter.text(), None, top);
+            if self.out.is_some() {
+                // No file is made if the table is missing or the service is not reached.
+                rows(Some(1)).next().transpose()?;
+            }
+            let entities = || Ok(rows(None));
             let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
             self.write(&mut output, entities)?;
             return output.finish();
