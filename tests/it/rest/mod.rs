@@ -24,6 +24,8 @@ mod stop;
 #[cfg(feature = "remote")]
 mod stores;
 mod tls;
+#[cfg(feature = "remote")]
+mod verbs;
 mod watched;
 
 use std::io::{BufRead, BufReader};

@@ -17,13 +17,13 @@ const KILLS: u64 = 10;
 const LIFE_MILLIS: u64 = 250;
 
 /// A server, and a directory with a table to copy.
-struct Stores {
-    place: Place,
+pub(super) struct Stores {
+    pub(super) place: Place,
     server: Server,
 }
 
 impl Stores {
-    fn new(rows: u32) -> Self {
+    pub(super) fn new(rows: u32) -> Self {
         let place = Place::new();
         let db = Db::open(place.path("src")).unwrap();
         let mut loader = db.create_table("Tab").unwrap().loader();
@@ -46,22 +46,26 @@ impl Stores {
         Self { place, server }
     }
 
+    /// Returns the URL of the account.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/devstoreaccount1", self.server.at)
+    }
+
     /// Returns a command in whose environment `STORE` names the server.
-    fn command(&self, arguments: &str) -> Command {
+    pub(super) fn command(&self, arguments: &str) -> Command {
         let mut command = self.place.command(arguments);
-        let url = format!("http://{}/devstoreaccount1", self.server.at);
-        command.env("STORE", format!("UseDevelopmentStorage=true;TableEndpoint={url}"));
+        command.env("STORE", format!("UseDevelopmentStorage=true;TableEndpoint={}", self.url()));
         command
     }
 
     #[track_caller]
-    fn run(&self, arguments: &str) -> Output {
+    pub(super) fn run(&self, arguments: &str) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// Runs a command that succeeds, and returns its output.
     #[track_caller]
-    fn ok(&self, arguments: &str) -> String {
+    pub(super) fn ok(&self, arguments: &str) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -84,7 +88,7 @@ impl Stores {
 
     /// Runs a command that fails with this status and text.
     #[track_caller]
-    fn fails(&self, arguments: &str, status: i32, text: &str) {
+    pub(super) fn fails(&self, arguments: &str, status: i32, text: &str) {
         let output = self.run(arguments);
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{arguments}: {err}");
@@ -136,7 +140,10 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("delete env:STORE Tab --partition p --yes", "a range"),
         ("query env:STORE Tab --explain", "--explain"),
         ("query env:STORE Tab --reverse", "--reverse"),
+        ("query env:STORE Tab --order-by N", "--order-by"),
         ("drop-table env:STORE Tab", "--yes"),
+        ("copy env:STORE Tab --check --dialect azure", "--check is for a directory, but http:"),
+        ("import env:STORE Tab file --durability os", "--durability"),
         ("copy src Tab --to other --state file", "--state"),
         ("copy env:STORE Tab --into Tab", "both the table Tab"),
         ("copy env:MISSING Tab --to other", "no text variable MISSING"),
@@ -145,9 +152,12 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("stats env:STORE", "must be a path"),
         ("exec UseDevelopmentStorage=true", "must be a path"),
         ("backup file:secret there", "must be a path"),
+        ("backup src env:STORE", "must be a path"),
+        ("stress env:STORE --seconds 1", "must be a path"),
     ] {
         stores.fails(arguments, 2, text);
     }
+    stores.fails("export env:STORE None --out file", 1, "TableNotFound");
     let mut names: Vec<_> = std::fs::read_dir(stores.place.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -156,7 +166,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
     assert_eq!(names, ["db", "src"]);
     // The account of a URL is in a file.
     stores.place.write("account", "UseDevelopmentStorage=true\n");
-    let url = format!("http://{}/devstoreaccount1", stores.server.at);
+    let url = stores.url();
     stores.ok(&format!("create-table {url} Tab --account-file account"));
 }
 
