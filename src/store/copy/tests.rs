@@ -10,7 +10,6 @@ use crate::clock::{Clock, ManualClock};
 use crate::db::{CopyProblemKind, CopySummary};
 use crate::error::{ErrorKind, Result};
 use crate::fs::{Fs, MemFs};
-use crate::json::odata::{Metadata, entity_text};
 use crate::model::{Entity, KeyTemplate};
 use crate::store::failing::{Fail, Failing, entities, failing};
 use crate::store::pages::Side;
