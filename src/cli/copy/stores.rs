@@ -96,7 +96,9 @@ impl Copy {
         let clock = Arc::new(SystemClock::new());
         let to = target.unwrap_or(source);
         let (from, into) = ((source.name(), &*self.table), (to.name(), self.target_name()));
-        if from == into && !self.stores.dry_run {
+        // Names of tables and hosts ignore case. `job` finds other aliases by their entities.
+        let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+        if is_same(from.0, into.0) && is_same(from.1, into.1) && !self.stores.dry_run {
             let text = format!("source and target are both the table {} of {}", from.1, from.0);
             return Err(Failure::Usage(text));
         }

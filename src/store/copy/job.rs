@@ -3,7 +3,7 @@
 use super::plan::{PROBLEMS_MAX, StoreCopy, Tally, Traffic, key};
 use super::pool::{Pool, is_ordered};
 use super::state::StateFile;
-use super::write::Writing;
+use super::write::{Writing, is_state_of, same_table};
 use crate::db::CopySummary;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::Entity;
@@ -19,6 +19,7 @@ impl StoreCopy<'_> {
     /// job may then be run again. Problems of single entities are in the summary.
     pub(crate) fn run(&self, state: Option<&StateFile>) -> Result<(CopySummary, Traffic)> {
         self.check()?;
+        self.check_target()?;
         let saved = state.map(StateFile::read).transpose()?.flatten();
         let pool = Pool::new(saved.unwrap_or_else(|| vec![Slice::default()]));
         let tally = Mutex::new(Tally::default());
@@ -40,9 +41,28 @@ impl StoreCopy<'_> {
         Ok((summary, traffic))
     }
 
+    /// Checks that the target is not the source itself under another name, where copies under new
+    /// keys would be read and copied again.
+    fn check_target(&self) -> Result<()> {
+        let Some(target) = self.target.filter(|_| self.is_rekeyed()) else { return Ok(()) };
+        let keys = ["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned);
+        let Some(first) = self.source.rows("", &keys, 1).next().transpose()? else {
+            return Ok(());
+        };
+        let (pk, rk) = (first.partition_key(), first.row_key());
+        match target.store.get(target.table, pk, rk, &[])? {
+            Some(found) if is_state_of(&first, &found) => Err(same_table(&first)),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_rekeyed(&self) -> bool {
+        self.partition_key.is_some() || self.row_key.is_some()
+    }
+
     fn check(&self) -> Result<()> {
         let refused = |text: &'static str| Err(Error::refused_with(Code::InvalidInput, text));
-        let is_rekeyed = self.partition_key.is_some() || self.row_key.is_some();
+        let is_rekeyed = self.is_rekeyed();
         // Two entities of the source may get the same new key. A later page cannot tell the copy of
         // an earlier page from an entity that was there before.
         match is_rekeyed {

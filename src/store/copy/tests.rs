@@ -288,6 +288,27 @@ fn entities_that_changed_since_they_were_read_are_not_deleted() {
     assert!(left[0].has_properties_of(&Entity::new("p0", "000").with("New", true)));
 }
 
+/// A target that is the source under another name.
+#[test]
+fn the_only_copy_of_an_entity_is_neither_deleted_nor_replaced() {
+    type Set = fn(&mut StoreCopy<'_>);
+    let harmful: [Set; 3] = [
+        |job| job.then_delete = true,
+        |job| (job.replace, job.select) = (true, vec!["Half".to_owned()]),
+        |job| job.row_key = Some(KeyTemplate::parse("x{RowKey}").unwrap()),
+    ];
+    let store = source(Fail::Never);
+    let before = entities(&store);
+    for set in harmful {
+        let error = copy(&store, &store, None, set).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.message().contains("they are the same table"), "{error}");
+        assert_eq!(entities(&store), before);
+    }
+    let (summary, _) = copy(&store, &store, None, |_| ()).unwrap();
+    assert_eq!((summary.present, summary.problem_count()), (1_050, 0));
+}
+
 #[test]
 fn filters_selections_and_new_keys() {
     let (from, to) = (source(Fail::Never), failing(Fail::Never));

@@ -10,7 +10,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::quoted;
-use crate::table::EntityGroup;
+use crate::table::{EntityGroup, quoted_entity};
 
 /// The maximum length of the members of a group as JSON.
 const BODY_MAX: usize = GROUP_SIZE_MAX - (64 << 10);
@@ -194,7 +194,7 @@ impl Writing<'_, '_> {
         for found in page {
             let is_found = |member: &Member<'_>| member.row.copy.row_key() == found.row_key();
             if let Some(index) = members.iter().position(is_found) {
-                self.resolve(members, index, &found);
+                self.resolve(members, index, &found)?;
             }
         }
         Ok(())
@@ -210,29 +210,44 @@ impl Writing<'_, '_> {
         let found = target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])?;
         self.tally.traffic.write_requests += 1;
         match found {
-            Some(found) => self.resolve(members, index, &found),
+            Some(found) => self.resolve(members, index, &found)?,
             None => members[index].plan = Plan::Insert,
         }
         Ok(())
     }
 
     /// Decides about a member whose key the target has.
-    fn resolve(&mut self, members: &mut Vec<Member<'_>>, index: usize, found: &Entity) {
-        if members[index].row.copy.has_properties_of(found) {
+    ///
+    /// # Errors
+    /// `InvalidInput` if the job would delete or change the entity of the source itself.
+    fn resolve(
+        &mut self,
+        members: &mut Vec<Member<'_>>,
+        index: usize,
+        found: &Entity,
+    ) -> Result<()> {
+        let row = &members[index].row;
+        let is_equal = row.copy.has_properties_of(found);
+        let is_harmful = self.job.then_delete || self.job.replace && !is_equal;
+        if is_harmful && is_state_of(&row.source, found) {
+            return Err(same_table(found));
+        }
+        if is_equal {
             members.remove(index).row.is_there = true;
             self.tally.summary.present += 1;
-            return;
+            return Ok(());
         }
         if self.job.replace {
             // An entity of a page may have no ETag. The next try reads it alone, with its ETag.
             if let Some(etag) = found.etag() {
                 members[index].plan = Plan::Replace(etag);
             }
-            return;
+            return Ok(());
         }
         let row = members.remove(index).row;
         let message = "the target has other properties under the key".to_owned();
         report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
+        Ok(())
     }
 
     /// Deletes the entities of the source that have copies.
@@ -366,6 +381,24 @@ fn group_len(rows: &[Moving]) -> usize {
         len += 1;
     }
     len
+}
+
+/// Whether two entities have the same Timestamp, or the same ETag if a Timestamp is not known.
+pub(super) fn is_state_of(a: &Entity, b: &Entity) -> bool {
+    match a.timestamp().zip(b.timestamp()) {
+        Some((a, b)) => a == b,
+        None => a.etag().zip(b.etag()).is_some_and(|(a, b)| a == b),
+    }
+}
+
+/// Returns the error for a source and a target that have the state of an entity in common.
+pub(super) fn same_table(entity: &Entity) -> Error {
+    let text = format!(
+        "{} has one Timestamp in source and target: they are the same table, or one is a restored \
+         copy of the other; it was neither deleted nor replaced",
+        quoted_entity((entity.partition_key(), entity.row_key()))
+    );
+    Error::refused_with(Code::InvalidInput, text)
 }
 
 /// Whether the error is about an entity, not about its table.

@@ -124,6 +124,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("drop-table env:STORE Tab", "--yes"),
         ("copy src Tab --to other --state file", "--state"),
         ("copy env:STORE Tab --into Tab", "both the table Tab"),
+        ("copy env:STORE Tab --into tAB --then-delete", "both the table Tab"),
         ("copy env:MISSING Tab --to other", "no text variable MISSING"),
         ("scan http://127.0.0.1:1/devstoreaccount1 Tab", "--account-file"),
         // Other verbs accept a path only.
