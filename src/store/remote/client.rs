@@ -39,8 +39,8 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:
 /// * `OutcomeUnknown`: a write was sent, and it is unknown whether it took effect. Read the entity.
-/// * `Io`: the service was not reached, or sent an answer that breaks the protocol. A write had no
-///   effect.
+/// * `Io`: the service was not reached, refused the credential, or sent an answer that breaks the
+///   protocol. A write had no effect.
 /// * `Busy` and `Timeout`: nothing was done. `Timeout` is for reads only. If the request was
 ///   repeated already, these errors are not [transient](Error::is_transient), so that the retries
 ///   of an outer [`RetryPolicy`](crate::RetryPolicy) do not multiply.

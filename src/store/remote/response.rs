@@ -162,7 +162,8 @@ pub(super) fn error_of(fault: &Fault, message: String) -> Error {
                 409 => ErrorKind::AlreadyExists,
                 412 => ErrorKind::PreconditionFailed,
                 501 => ErrorKind::NotImplemented,
-                400..=499 => ErrorKind::InvalidInput,
+                400 | 413 if fault.code != "InvalidAuthenticationInfo" => ErrorKind::InvalidInput,
+                // The client is refused, not the entities.
                 _ => ErrorKind::Io,
             };
             Error::new(kind, message)

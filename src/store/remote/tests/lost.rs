@@ -228,6 +228,27 @@ fn a_write_that_was_sent_never_ends_with_busy_or_timeout() {
     check(once(), &[Lost], get, Err(ErrorKind::Io), "GET");
 }
 
+/// `copy` reports entities for which the kind is `InvalidInput`, and ends for another kind.
+#[test]
+fn only_refusals_of_entities_are_invalid_input() {
+    let mut group = EntityGroup::new("p");
+    group.insert(bolt()).unwrap();
+    let commit = |remote: &Remote| remote.commit("parts", &group);
+    for (status, code, expected) in [
+        (400, "PropertyNameInvalid", ErrorKind::InvalidInput),
+        (400, "SomethingNew", ErrorKind::InvalidInput),
+        (413, "", ErrorKind::InvalidInput),
+        (400, "InvalidAuthenticationInfo", ErrorKind::Io),
+        (401, "NoAuthenticationInformation", ErrorKind::Io),
+        (403, "AuthenticationFailed", ErrorKind::Io),
+        (403, "AuthorizationPermissionMismatch", ErrorKind::Io),
+        (403, "AccountIsDisabled", ErrorKind::Io),
+        (405, "", ErrorKind::Io),
+    ] {
+        check(RemoteOptions::new(), &[Refused(status, code)], commit, Err(expected), "POST");
+    }
+}
+
 #[test]
 fn a_read_that_must_prove_absence_waits_for_the_service() {
     let once = || with_id().retries(RetryPolicy::none());
