@@ -108,6 +108,9 @@ impl Copy {
             let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
             StateFile::new(parts, path, self.description(from, into), STATE_EVERY)
         });
+        let state = state.filter(|_| !self.stores.dry_run);
+        let saved = state.as_ref().map(StateFile::read).transpose()?.flatten();
+        let is_continued = saved.is_some();
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(Mutex::new);
@@ -118,7 +121,8 @@ impl Copy {
                 drop(writeln!(file, "{line}"));
             }
         };
-        if !self.stores.dry_run {
+        // A new table would lack the entities that an earlier run has copied.
+        if !self.stores.dry_run && !is_continued {
             create_missing_table(to.get(), into.1)?;
         }
         let of = source.size(from.1);
@@ -139,7 +143,7 @@ impl Copy {
             on_problem: &on_problem,
             on_progress: &on_progress,
         };
-        let (summary, traffic) = job.run(state.as_ref().filter(|_| !self.stores.dry_run))?;
+        let (summary, traffic) = job.run(state.as_ref())?;
         drop(progress);
         if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
             file.flush()?;

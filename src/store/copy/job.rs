@@ -7,6 +7,7 @@ use super::write::{Writing, is_state_of, same_table};
 use crate::db::CopySummary;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::Entity;
+use crate::store::pages::Side;
 use crate::store::slice::Slice;
 use crate::sync::Mutex;
 
@@ -19,8 +20,8 @@ impl StoreCopy<'_> {
     /// job may then be run again. Problems of single entities are in the summary.
     pub(crate) fn run(&self, state: Option<&StateFile>) -> Result<(CopySummary, Traffic)> {
         self.check()?;
-        self.check_target()?;
         let saved = state.map(StateFile::read).transpose()?.flatten();
+        self.check_target(saved.is_some())?;
         let pool = Pool::new(saved.unwrap_or_else(|| vec![Slice::default()]));
         let tally = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
@@ -41,14 +42,24 @@ impl StoreCopy<'_> {
         Ok((summary, traffic))
     }
 
-    /// Checks that the target is not the source itself under another name, where copies under new
-    /// keys would be read and copied again.
-    fn check_target(&self) -> Result<()> {
-        let Some(target) = self.target.filter(|_| self.is_rekeyed()) else { return Ok(()) };
+    /// Checks that the target still exists if the job is continued. Checks that it is not the source
+    /// itself under another name, where copies under new keys would be read and copied again.
+    fn check_target(&self, is_continued: bool) -> Result<()> {
+        let Some(target) = self.target else { return Ok(()) };
         let keys = ["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned);
-        let Some(first) = self.source.rows("", &keys, 1).next().transpose()? else {
+        let first = |side: Side<'_>| side.rows("", &keys, 1).next().transpose();
+        if is_continued {
+            first(target).map_err(|error| match error.code() == Code::TableNotFound.as_str() {
+                true => error.during(
+                    "continue a copy whose target is missing (remove its --state file to begin again)",
+                ),
+                false => error,
+            })?;
+        }
+        if !self.is_rekeyed() {
             return Ok(());
-        };
+        }
+        let Some(first) = first(self.source)? else { return Ok(()) };
         let (pk, rk) = (first.partition_key(), first.row_key());
         match target.store.get(target.table, pk, rk, &[])? {
             Some(found) if is_state_of(&first, &found) => Err(same_table(&first)),

@@ -243,6 +243,18 @@ fn a_state_of_another_copy_is_refused() {
 }
 
 #[test]
+fn a_copy_into_a_table_that_was_deleted_is_not_continued() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(3)), memory());
+    copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    to.fail = Fail::Never;
+    to.db.delete_table("Tab").unwrap();
+    let error = copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    assert_eq!(error.code(), "TableNotFound");
+    assert!(error.message().contains("remove its --state file"), "{error}");
+    assert!(fs.exists(Path::new("state")).unwrap());
+}
+
+#[test]
 fn groups_whose_answers_are_lost_are_copied() {
     let (from, to) = (source(Fail::Lost), failing(Fail::Lost));
     let expected = entities(&from);
