@@ -3,12 +3,14 @@
 //! `store::copy` is the engine. Between two directories `db::copy` copies.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Copy;
 use crate::cli::endpoint::{Service, create_missing_table};
 use crate::cli::failure::{Failure, Outcome};
+use crate::cli::files::append;
 use crate::cli::open::{Create, open, open_to_read};
 use crate::cli::output::print;
 use crate::cli::progress::Progress;
@@ -66,7 +68,7 @@ impl Copy {
             self.stores.refuse()?;
             return Ok(false);
         }
-        let directory = |db: Db, path: &std::path::Path| {
+        let directory = |db: Db, path: &Path| {
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             Store::Directory(db, path.display().to_string())
         };
@@ -111,14 +113,17 @@ impl Copy {
         let state = state.filter(|_| !self.stores.dry_run);
         let saved = state.as_ref().map(StateFile::read).transpose()?.flatten();
         let is_continued = saved.is_some();
-        let rejects =
-            self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
-        let rejects = rejects.map(Mutex::new);
+        let open = |path: &Path| match is_continued {
+            true => append(path),
+            false => self.overwrite.create(path),
+        };
+        let rejects = self.rejects.as_deref().map(open).transpose()?.map(Mutex::new);
         let on_problem = |problem: &CopyProblem| {
             if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
                 let line = json::object(|object| put_problem(object, problem));
-                // Ignores a write error, because the final flush reports it.
-                drop(writeln!(file, "{line}"));
+                // Flushes before the position is saved. Ignores an error, because the final flush
+                // reports it.
+                drop(writeln!(file, "{line}").and_then(|()| file.flush()));
             }
         };
         // A new table would lack the entities that an earlier run has copied.

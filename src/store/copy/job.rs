@@ -2,7 +2,7 @@
 
 use super::plan::{PROBLEMS_MAX, StoreCopy, Tally, Traffic, key};
 use super::pool::{Pool, is_ordered};
-use super::state::StateFile;
+use super::state::{Saved, StateFile};
 use super::write::{Writing, is_state_of, same_table};
 use crate::db::CopySummary;
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -22,8 +22,13 @@ impl StoreCopy<'_> {
         self.check()?;
         let saved = state.map(StateFile::read).transpose()?.flatten();
         self.check_target(saved.is_some())?;
-        let pool = Pool::new(saved.unwrap_or_else(|| vec![Slice::default()]));
-        let tally = Mutex::new(Tally::default());
+        let whole = || Saved { slices: vec![Slice::default()], ..Saved::default() };
+        let Saved { slices, problems } = saved.unwrap_or_else(whole);
+        let [conflicts, shared, refused, changed] = problems;
+        let summary =
+            CopySummary { conflicts, shared, refused, changed, ..CopySummary::default() };
+        let pool = Pool::new(slices);
+        let tally = Mutex::new(Tally { summary, ..Tally::default() });
         std::thread::scope(|scope| {
             for _ in 1..self.workers {
                 let thread = std::thread::Builder::new().name("rowstone-copy".to_owned());
@@ -34,7 +39,7 @@ impl StoreCopy<'_> {
         });
         if let Some(error) = pool.failure() {
             // The first error is the one to report.
-            drop(state.map(|state| state.write(true, || pool.remaining())));
+            drop(state.map(|state| state.write(true, || saved_of(&pool, &tally))));
             return Err(error);
         }
         state.map_or(Ok(()), StateFile::remove)?;
@@ -123,7 +128,7 @@ impl StoreCopy<'_> {
             if let Some(end) = page.last().cloned() {
                 self.page(page, tally)?;
                 pool.advance(id, key(&end));
-                state.map_or(Ok(()), |state| state.write(false, || pool.remaining()))?;
+                state.map_or(Ok(()), |state| state.write(false, || saved_of(pool, tally)))?;
                 last = Some(end);
             }
             // Another worker had an error.
@@ -151,4 +156,14 @@ impl StoreCopy<'_> {
         (self.on_progress)(tally.summary.rows);
         written
     }
+}
+
+/// Returns the state of a job. The problems are read last, so those of all finished parts are
+/// counted.
+fn saved_of(pool: &Pool, tally: &Mutex<Tally>) -> Saved {
+    let slices = pool.remaining();
+    let tally = tally.lock();
+    let summary = &tally.summary;
+    let problems = [summary.conflicts, summary.shared, summary.refused, summary.changed];
+    Saved { slices, problems }
 }

@@ -243,6 +243,18 @@ fn a_state_of_another_copy_is_refused() {
 }
 
 #[test]
+fn problems_before_an_interruption_are_not_forgotten() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(9)), memory());
+    to.db.upsert("Tab", &Entity::new("p0", "007").with("Other", "x")).unwrap();
+    let one = |job: &mut StoreCopy<'_>| job.workers = ONE;
+    copy(&from, &to, Some(&state(&fs, "job")), one).unwrap_err();
+    to.fail = Fail::Never;
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), one).unwrap();
+    assert!(summary.rows < 1_050, "{summary:?}");
+    assert_eq!((summary.conflicts, summary.problem_count()), (1, 1));
+}
+
+#[test]
 fn a_copy_into_a_table_that_was_deleted_is_not_continued() {
     let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(3)), memory());
     copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
