@@ -162,7 +162,7 @@ pub(super) fn append(path: &Path) -> Outcome<BufWriter<File>> {
 
 /// Returns an error if `path` is in the directory of a database.
 #[cfg(feature = "remote")]
-fn check_outside(path: &Path) -> Outcome {
+pub(super) fn check_outside(path: &Path) -> Outcome {
     Overwrite { force: true }.check(path).map(drop)
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Copy;
 use crate::cli::endpoint::{Service, create_missing_table};
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::files::append;
+use crate::cli::files::{append, check_outside};
 use crate::cli::open::{Create, open, open_to_read};
 use crate::cli::output::print;
 use crate::cli::progress::Progress;
@@ -106,6 +106,7 @@ impl Copy {
         }
         let template = |text: &Option<String>| text.as_deref().map(KeyTemplate::parse).transpose();
         let (partition_key, row_key) = (template(&self.partition_key)?, template(&self.row_key)?);
+        self.stores.state.as_deref().map_or(Ok(()), check_outside)?;
         let state = self.stores.state.as_ref().map(|path| {
             let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
             StateFile::new(parts, path, self.description(from, into), STATE_EVERY)

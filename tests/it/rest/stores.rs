@@ -123,6 +123,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("query env:STORE Tab --reverse", "--reverse"),
         ("drop-table env:STORE Tab", "--yes"),
         ("copy src Tab --to other --state file", "--state"),
+        ("copy src Tab --to env:STORE --state src/000123.sst", "in the directory of a database"),
         ("copy env:STORE Tab --into Tab", "both the table Tab"),
         ("copy env:STORE Tab --into tAB --then-delete", "both the table Tab"),
         ("copy env:MISSING Tab --to other", "no text variable MISSING"),
