@@ -203,8 +203,13 @@ impl Credential {
 /// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
 ///
 /// # Errors
-/// `InvalidInput` if there is no such variable, `Io` if the file cannot be read.
+/// `InvalidInput` if there is no such variable, or if the name may be a connection string, which no
+/// error shows. `Io` if the file cannot be read.
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
+    let has_prefix = text.starts_with("env:") || text.starts_with("file:");
+    if has_prefix && text.contains([';', '?', '&', '=']) {
+        return Err(refused("the name after env: or file: has one of ; ? & ="));
+    }
     if let Some(name) = text.strip_prefix("env:") {
         let missing = |_| refused(&format!("the environment has no text variable {name}"));
         return std::env::var(name).map(Some).map_err(missing);

@@ -135,6 +135,17 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
     ] {
         stores.fails(arguments, 2, text);
     }
+    for arguments in [
+        "tables http://127.0.0.1:1/a --account-file AccountName=a;AccountKey=c2VjcmV0",
+        "tables http://127.0.0.1:1/a --account-file env:sv=1&sig=c2VjcmV0",
+        "tables file:AccountName=a;AccountKey=c2VjcmV0",
+        "tables env:AccountKey=c2VjcmV0",
+    ] {
+        let output = stores.run(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {err}");
+        assert!(!err.contains("c2VjcmV0"), "{err}");
+    }
     let mut names: Vec<_> = std::fs::read_dir(stores.place.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -198,6 +198,8 @@ fn no_error_and_no_debug_text_shows_a_credential() {
         format!("TableEndpoint=https://acme.example.com/?{sas};AccountKey={KEY}"),
         format!("http://acme.example.com?{sas}"),
         format!("ftp://acme.example.com?{sas}"),
+        format!("file:AccountName=acme;AccountKey={KEY}"),
+        format!("env:{sas}"),
     ];
     for text in malformed {
         let error = Remote::open(&text).unwrap_err();
