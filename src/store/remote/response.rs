@@ -2,7 +2,7 @@
 //!
 //! Texts of the service are not yet safe to show, since a service may repeat credentials in them.
 
-use super::transport::Response;
+use super::transport::{NOT_TEXT, Response};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::odata::Members;
 use crate::json::{self, Scalar};
@@ -84,10 +84,21 @@ pub(super) fn entity(response: &Response) -> Result<Option<Entity>, Refusal> {
 pub(super) fn page(response: &Response) -> Result<Page, Refusal> {
     let text = success(response)?;
     let entities = elements(text, |item| read_entity(item, None));
-    let header = |name| response.header(name).map(str::to_owned);
-    let next = header("x-ms-continuation-NextPartitionKey")
-        .map(|partition| (partition, header("x-ms-continuation-NextRowKey").unwrap_or_default()));
+    let partition = continuation(response, "x-ms-continuation-NextPartitionKey")?;
+    let next = match (partition, continuation(response, "x-ms-continuation-NextRowKey")?) {
+        (Some(partition), row) => Some((partition, row.unwrap_or_default())),
+        (None, None) => None,
+        (None, Some(_)) => return Err(Refusal::Malformed("a position without a partition")),
+    };
     Ok((entities.ok_or(Refusal::Malformed("a malformed page"))?, next))
+}
+
+/// Reads a part of the position of the next page. Without it, the page would be taken for the last.
+fn continuation(response: &Response, name: &str) -> Result<Option<String>, Refusal> {
+    match response.header(name) {
+        Some(NOT_TEXT) => Err(Refusal::Malformed("a malformed position of a page")),
+        text => Ok(text.map(str::to_owned)),
+    }
 }
 
 /// Reads a page of the names of tables, and the position of the next page.
@@ -100,7 +111,7 @@ pub(super) fn tables(response: &Response) -> Result<(Vec<String>, Option<String>
             _ => None,
         }
     });
-    let next = response.header("x-ms-continuation-NextTableName").map(str::to_owned);
+    let next = continuation(response, "x-ms-continuation-NextTableName")?;
     Ok((names.ok_or(Refusal::Malformed("a malformed list of tables"))?, next))
 }
 

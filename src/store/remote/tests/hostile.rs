@@ -124,6 +124,29 @@ fn answers_that_break_the_protocol_are_errors_of_their_own() {
     }
 }
 
+/// A page without a position would be taken for the last one.
+#[test]
+fn a_malformed_position_of_a_page_is_an_error() {
+    let value = "\u{e9}";
+    for (headers, is_page, is_list) in [
+        (format!("x-other: {value}\r\n"), true, true),
+        (format!("x-ms-continuation-NextPartitionKey: {value}\r\n"), false, true),
+        ("x-ms-continuation-NextRowKey: r\r\n".to_owned(), false, true),
+        (format!("x-ms-continuation-NextTableName: {value}\r\n"), true, false),
+    ] {
+        let close = "Connection: close\r\nContent-Length: 12\r\n";
+        let answer = format!("HTTP/1.1 200 OK\r\n{close}{headers}\r\n{{\"value\":[]}}");
+        let send = |_: &str, stream: &mut dyn Write| drop(stream.write_all(answer.as_bytes()));
+        let key = format!("AccountKey={KEY}");
+        let (page, list) = serve(send, false, &key, options(), |remote| {
+            (remote.query("parts", &PageQuery::default()).map(drop), remote.tables().map(drop))
+        });
+        for (found, is_expected) in [(page, is_page), (list, is_list)] {
+            assert_eq!(found.is_ok(), is_expected, "{headers}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn a_body_of_1_gib_is_not_read_and_a_server_that_stalls_is_left() {
     let huge = |_: &str, stream: &mut dyn Write| {
