@@ -12,6 +12,7 @@ use crate::db::{CopyProblemKind, CopySummary, Db};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{Fs, MemFs};
 use crate::model::{ETag, Entity, KeyTemplate};
+use crate::store::compare::Comparison;
 use crate::store::pages::Side;
 use crate::store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::table::EntityGroup;
@@ -33,6 +34,8 @@ enum Fail {
     From(u64),
     /// Each second group is committed, but its answer is lost.
     Lost,
+    /// The positions of pages are a cycle, in which there is one entity or none.
+    Repeats(bool),
     /// Each group is preceded by a write of one of its entities and a deletion of another.
     Races,
 }
@@ -92,7 +95,15 @@ impl TableStore for Failing {
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
-        self.db.query(table, page)
+        let Fail::Repeats(has_entity) = self.fail else { return self.db.query(table, page) };
+        let next = match page.continuation.map(ToString::to_string) {
+            Some(text) if text == "61.62.63" => "61.62.64",
+            _ => "61.62.63",
+        };
+        let mut found = self.db.query(table, &PageQuery { top: 1, ..PageQuery::default() })?;
+        found.entities.retain(|_| has_entity);
+        found.next = Some(next.parse()?);
+        Ok(found)
     }
 }
 
@@ -331,6 +342,20 @@ fn the_only_copy_of_an_entity_is_neither_deleted_nor_replaced() {
     }
     let (summary, _) = copy(&store, &store, None, |_| ()).unwrap();
     assert_eq!((summary.present, summary.problem_count()), (1_050, 0));
+}
+
+/// Without an error these would not end.
+#[test]
+fn a_source_that_repeats_pages_is_an_error() {
+    for (has_entity, expected) in [(false, ErrorKind::Io), (true, ErrorKind::Unsupported)] {
+        let (from, to) = (source(Fail::Repeats(has_entity)), failing(Fail::Never));
+        let error = copy(&from, &to, None, |job| job.workers = ONE).unwrap_err();
+        assert_eq!(error.kind(), expected, "{error}");
+        let [a, b] = [&from, &to].map(|store| Side { store, table: "Tab" });
+        let comparison = Comparison { a, b, filter: "", workers: ONE };
+        let error = comparison.run(&|_| (), |_| true).unwrap_err();
+        assert_eq!(error.kind(), expected, "{error}");
+    }
 }
 
 #[test]

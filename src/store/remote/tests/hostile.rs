@@ -148,6 +148,20 @@ fn a_malformed_position_of_a_page_is_an_error() {
 }
 
 #[test]
+fn a_list_of_tables_that_repeats_is_an_error() {
+    let send = |head: &str, stream: &mut dyn Write| {
+        let next = if head.contains("NextTableName=a") { "b" } else { "a" };
+        let next = format!("x-ms-continuation-NextTableName: {next}");
+        let start = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n";
+        drop(stream.write_all(format!("{start}{next}\r\n\r\n{{\"value\":[]}}").as_bytes()));
+    };
+    let key = format!("AccountKey={KEY}");
+    let error = serve(send, false, &key, options(), |remote| remote.tables().unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("repeats a page of tables"), "{error}");
+}
+
+#[test]
 fn a_body_of_1_gib_is_not_read_and_a_server_that_stalls_is_left() {
     let huge = |_: &str, stream: &mut dyn Write| {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n";
