@@ -25,8 +25,7 @@ impl StoreCopy<'_> {
         let whole = || Saved { slices: vec![Slice::default()], ..Saved::default() };
         let Saved { slices, problems } = saved.unwrap_or_else(whole);
         let [conflicts, shared, refused, changed] = problems;
-        let summary =
-            CopySummary { conflicts, shared, refused, changed, ..CopySummary::default() };
+        let summary = CopySummary { conflicts, shared, refused, changed, ..CopySummary::default() };
         let pool = Pool::new(slices);
         let tally = Mutex::new(Tally { summary, ..Tally::default() });
         std::thread::scope(|scope| {
@@ -47,8 +46,8 @@ impl StoreCopy<'_> {
         Ok((summary, traffic))
     }
 
-    /// Checks that the target still exists if the job is continued. Checks that it is not the source
-    /// itself under another name, where copies under new keys would be read and copied again.
+    /// Checks that the target still exists if the job is continued. Checks that it is not the
+    /// source itself under another name, where copies under new keys would be copied again.
     fn check_target(&self, is_continued: bool) -> Result<()> {
         let Some(target) = self.target else { return Ok(()) };
         let keys = ["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned);
@@ -56,7 +55,7 @@ impl StoreCopy<'_> {
         if is_continued {
             first(target).map_err(|error| match error.code() == Code::TableNotFound.as_str() {
                 true => error.during(
-                    "continue a copy whose target is missing (remove its --state file to begin again)",
+                    "continue a copy whose target is gone (remove its --state file to begin again)",
                 ),
                 false => error,
             })?;
@@ -72,7 +71,7 @@ impl StoreCopy<'_> {
         }
     }
 
-    fn is_rekeyed(&self) -> bool {
+    pub(super) fn is_rekeyed(&self) -> bool {
         self.partition_key.is_some() || self.row_key.is_some()
     }
 

@@ -371,14 +371,37 @@ fn filters_selections_and_new_keys() {
     assert_eq!((summary.rows, summary.copied), (526, 526));
     let found = to.db.get("Tab", "false", "p0-001", &[]).unwrap().unwrap();
     assert!(found.has_properties_of(&Entity::new("", "").with("N", 1)));
+    let all = || KeyTemplate::parse("all").unwrap();
     // All entities of a page get one of two keys.
     let to = failing(Fail::Never);
     let (summary, _) = copy(&from, &to, None, |job| {
-        job.partition_key = Some(KeyTemplate::parse("all").unwrap());
+        job.partition_key = Some(all());
         job.row_key = Some(KeyTemplate::parse("{Half}").unwrap());
     })
     .unwrap();
     assert_eq!((summary.rows, summary.shared), (1_050, 1_050));
+    // Copies whose answer is lost are known to be this job's.
+    let lost = failing(Fail::Lost);
+    let (summary, _) = copy(&from, &lost, None, |job| {
+        job.row_key = Some(KeyTemplate::parse("x{RowKey}").unwrap());
+        job.workers = ONE;
+    })
+    .unwrap();
+    assert_eq!((summary.copied + summary.present, summary.problem_count()), (1_050, 0));
+    // Two equal copies under one key are reported, in one page or in two.
+    for page_rows in [1, 40] {
+        let (from, to) = (source(Fail::Never), failing(Fail::Never));
+        let (summary, _) = copy(&from, &to, None, |job| {
+            job.filter = "N eq 1 or N eq 1001".to_owned();
+            job.select = vec!["None".to_owned()];
+            (job.partition_key, job.row_key) = (Some(all()), Some(all()));
+            (job.page_rows, job.workers) = (page_rows, ONE);
+        })
+        .unwrap();
+        let shared_or_conflict = if page_rows == 1 { (1, 0, 1) } else { (0, 2, 0) };
+        assert_eq!((summary.copied, summary.shared, summary.conflicts), shared_or_conflict);
+        assert_eq!(summary.present, 0);
+    }
     for (replace, then_delete) in [(true, false), (false, true)] {
         let error = copy(&from, &to, None, |job| {
             (job.replace, job.then_delete) = (replace, then_delete);

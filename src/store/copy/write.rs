@@ -38,6 +38,8 @@ enum Plan {
 struct Member<'m> {
     row: &'m mut Moving,
     plan: Plan,
+    /// Whether the outcome of a group with it is unknown, so that the target may have it.
+    is_unknown: bool,
 }
 
 impl Writing<'_, '_> {
@@ -56,7 +58,7 @@ impl Writing<'_, '_> {
                 }
             }
         }
-        if self.job.partition_key.is_some() || self.job.row_key.is_some() {
+        if self.job.is_rekeyed() {
             rows.sort_by(|a, b| a.copy.key_bytes().cmp(&b.copy.key_bytes()));
             self.take_shared(&mut rows);
         }
@@ -97,7 +99,8 @@ impl Writing<'_, '_> {
             self.sent(rows.iter().map(|row| row.bytes).sum());
             return Ok(());
         };
-        let members = rows.into_iter().map(|row| Member { row, plan: Plan::Insert });
+        let members =
+            rows.into_iter().map(|row| Member { row, plan: Plan::Insert, is_unknown: false });
         let mut groups = vec![members.collect::<Vec<_>>()];
         while let Some(mut members) = groups.pop() {
             let (mut tries, mut is_range_read) = (0, false);
@@ -109,6 +112,7 @@ impl Writing<'_, '_> {
                     // All members may be in the target now.
                     (ErrorKind::OutcomeUnknown, _) if tries < TRIES_MAX => {
                         (tries, is_range_read) = (tries + 1, false);
+                        members.iter_mut().for_each(|member| member.is_unknown = true);
                     }
                     (ErrorKind::AlreadyExists, Some(index)) if !is_range_read => {
                         is_range_read = true;
@@ -232,7 +236,9 @@ impl Writing<'_, '_> {
         if is_harmful && is_state_of(&row.source, found) {
             return Err(same_table(found));
         }
-        if is_equal {
+        // Under a new key, it may be the copy of another entity.
+        let is_own = members[index].is_unknown || !self.job.is_rekeyed();
+        if is_equal && is_own {
             members.remove(index).row.is_there = true;
             self.tally.summary.present += 1;
             return Ok(());
@@ -245,8 +251,11 @@ impl Writing<'_, '_> {
             return Ok(());
         }
         let row = members.remove(index).row;
-        let message = "the target has other properties under the key".to_owned();
-        report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
+        let message = match is_equal {
+            true => "the target has an equal entity under the new key, perhaps a copy of another",
+            false => "the target has other properties under the key",
+        };
+        report(self.job, self.tally, row, CopyProblemKind::Conflict, message.to_owned());
         Ok(())
     }
 
