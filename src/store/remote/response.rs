@@ -169,6 +169,8 @@ pub(super) fn error_of(fault: &Fault, message: String) -> Error {
         Some(code) => Error::refused_with(*code, message),
         None => {
             let kind = match fault.status {
+                // Not an answer of a service but, for example, of a proxy.
+                404 | 409 | 412 if fault.code.is_empty() => ErrorKind::Io,
                 404 => ErrorKind::NotFound,
                 409 => ErrorKind::AlreadyExists,
                 412 => ErrorKind::PreconditionFailed,

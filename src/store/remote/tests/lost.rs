@@ -228,9 +228,9 @@ fn a_write_that_was_sent_never_ends_with_busy_or_timeout() {
     check(once(), &[Lost], get, Err(ErrorKind::Io), "GET");
 }
 
-/// `copy` reports entities for which the kind is `InvalidInput`, and ends for another kind.
+/// `copy` goes on after these kinds, and ends after another kind.
 #[test]
-fn only_refusals_of_entities_are_invalid_input() {
+fn only_refusals_of_entities_have_the_kinds_of_entities() {
     let mut group = EntityGroup::new("p");
     group.insert(bolt()).unwrap();
     let commit = |remote: &Remote| remote.commit("parts", &group);
@@ -244,6 +244,11 @@ fn only_refusals_of_entities_are_invalid_input() {
         (403, "AuthorizationPermissionMismatch", ErrorKind::Io),
         (403, "AccountIsDisabled", ErrorKind::Io),
         (405, "", ErrorKind::Io),
+        // A proxy answers without a code, so nothing is known about the entity.
+        (404, "", ErrorKind::Io),
+        (409, "", ErrorKind::Io),
+        (412, "", ErrorKind::Io),
+        (404, "ResourceNotFound", ErrorKind::NotFound),
     ] {
         check(RemoteOptions::new(), &[Refused(status, code)], commit, Err(expected), "POST");
     }
