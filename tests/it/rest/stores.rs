@@ -180,6 +180,8 @@ fn tables_are_copied_there_and_back() {
     let lines = String::from_utf8(output.stdout).unwrap();
     assert_eq!(lines.lines().count(), 2, "{lines}");
     assert!(lines.contains("only-a") && lines.contains("only-b"), "{lines}");
+    stores.fails("compare src env:STORE --table Missing", 2, "TableNotFound");
+    stores.fails("compare src back --table Missing", 2, "TableNotFound");
     // Present entities are no error, others are conflicts.
     let again = stores.ok("copy src Tab --to env:STORE --format json");
     assert!(again.starts_with(r#"{"rows":3000,"copied":0,"present":3000,"#), "{again}");
