@@ -13,8 +13,9 @@ use crate::rest::protocol::headers::Headers as _;
 
 /// The maximum number of elements in a page.
 pub(super) const PAGE_MAX: usize = 1_000;
-/// The maximum number of bytes that are read of the body of an answer without an error code.
-const SHOWN_MAX: usize = 200;
+/// The maximum number of characters that are read of the body of an answer without an error code.
+/// Far more than an error shows, so that a credential is found before the text is cut.
+const SEARCHED_MAX: usize = 16 << 10;
 
 /// The reason why an answer is not a result.
 pub(super) enum Refusal {
@@ -36,7 +37,7 @@ fn refusal(response: &Response) -> Refusal {
         status => {
             let text = std::str::from_utf8(&response.body).unwrap_or_default();
             let fault = read_json(text, status).or_else(|| read_xml(text, status));
-            let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
+            let end = text.char_indices().nth(SEARCHED_MAX).map_or(text.len(), |(at, _)| at);
             let start = text.get(..end).unwrap_or_default();
             let mut fault = fault.unwrap_or_else(|| Fault::unreadable(status, start));
             if let Some(code) = response.header("x-ms-error-code") {

@@ -19,6 +19,7 @@ use crate::retry::RetryPolicy;
 use crate::store::open_store;
 use crate::store::remote::{Remote, RemoteOptions};
 use crate::store::table_store::{PageQuery, TableStore};
+use crate::sync::Mutex;
 use crate::table::EntityGroup;
 
 const KEY: &str = "c2VjcmV0IG9uZQ==";
@@ -246,6 +247,29 @@ fn no_error_and_no_debug_text_shows_a_credential() {
         assert!(open_store(&text).is_err(), "no directory is made of {text}");
     }
     assert!(Remote::open_with("http://a.example.com?sig=x", options().plain_http(true)).is_ok());
+}
+
+/// The bodies have no code, and the signature is where an error cuts them, or at their beginning.
+#[test]
+fn no_error_shows_a_part_of_a_bare_signature() {
+    for before in [0, 180, 480] {
+        let seen = Mutex::new(String::new());
+        let echo = |head: &str, stream: &mut dyn Write| {
+            let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authoriz"));
+            let (_, signature) = line.unwrap().rsplit_once(':').unwrap();
+            seen.lock().push_str(signature);
+            let body = format!("{}{signature}", "x".repeat(before));
+            let start = format!("HTTP/1.1 400 No\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{start}{body}").as_bytes());
+        };
+        let found = errors(echo, &format!("AccountKey={KEY}"));
+        let seen = seen.lock();
+        for error in found {
+            let text = format!("{error:?} {}", error.chain());
+            let mut parts = (0..seen.len() - 8).map(|at| &seen[at..at + 8]);
+            assert!(!parts.any(|part| text.contains(part)), "{text}");
+        }
+    }
 }
 
 /// Runs `client` over TLS with a certificate that is valid until `year`. The server gives `answers`
