@@ -224,6 +224,39 @@ fn an_interrupted_copy_continues_at_every_position() {
     }
 }
 
+/// The job is ended at groups that insert and at groups that delete.
+#[test]
+fn an_interrupted_move_loses_nothing() {
+    for fails in [(Fail::From(4), Fail::Never), (Fail::Never, Fail::From(4))] {
+        let (mut from, mut to, fs) = (source(Fail::Never), failing(Fail::Never), memory());
+        let expected = entities(&from);
+        (from.fail, to.fail) = fails;
+        let mut runs = 0;
+        loop {
+            (from.groups, to.groups) = (AtomicU64::new(0), AtomicU64::new(0));
+            runs += 1;
+            let result = copy(&from, &to, Some(&state(&fs, "job")), |job| {
+                (job.then_delete, job.workers) = (true, ONE);
+            });
+            let keys = |entities: Vec<Entity>| {
+                let key = |e: &Entity| (e.partition_key().to_owned(), e.row_key().to_owned());
+                entities.iter().map(key).collect::<Vec<_>>()
+            };
+            let mut left = keys([entities(&from), entities(&to)].concat());
+            left.sort();
+            left.dedup();
+            assert_eq!(left, keys(expected.clone()));
+            if result.is_ok() {
+                break;
+            }
+            assert!(runs < 500, "{result:?}");
+        }
+        assert!(runs > 5, "{runs}");
+        check_copies(&expected, &to);
+        assert!(entities(&from).is_empty());
+    }
+}
+
 /// Positions are not saved before the target has acknowledged the entities.
 #[test]
 fn what_is_copied_again_after_an_error_is_little() {

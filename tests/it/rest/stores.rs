@@ -3,7 +3,7 @@
 //!
 //! `ROWSTONE_KILLS=200` sets the number of kills.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rowstone::retry::Rng;
@@ -13,8 +13,12 @@ use super::{Place, Server};
 
 /// The default number of kills of `copy`.
 const KILLS: u64 = 10;
-/// The maximum time before a kill.
-const LIFE_MILLIS: u64 = 250;
+/// The maximum number of kills of one copy, so that copies of all directions are killed.
+const KILLS_OF_COPY: u64 = 3;
+/// The maximum time before a kill, after the first position is saved.
+const LIFE_MILLIS: u64 = 100;
+/// The number of entities of a copy that is killed.
+const ROWS: u32 = 4_000;
 
 /// A server, and a directory with a table to copy.
 struct Stores {
@@ -196,46 +200,58 @@ fn tables_are_copied_there_and_back() {
     assert_eq!(stores.ok("query env:STORE Moved --count"), "3002\n");
 }
 
-/// Copies to the server and from it are killed at random moments, and continue from their files of
-/// positions.
+/// Copies to the server, from it and within it are killed at random moments, and continue from
+/// their files of positions.
 #[test]
 fn a_killed_copy_continues_and_loses_nothing() {
     let kills = crate::cases("ROWSTONE_KILLS", KILLS);
-    let stores = Stores::new(4_000);
+    let stores = Stores::new(ROWS);
     stores.ok("copy src Tab --to env:STORE");
     let mut rng = Rng::from_entropy();
     let (mut killed, mut number) = (0, 0);
     while killed < kills {
         number += 1;
-        // The source is not the one that was compared last, so copies go in both directions.
-        let (copy, compare) = match number % 2 {
-            0 => (
-                format!("copy src Tab --to env:STORE --into Tab{number}"),
-                format!("compare src env:STORE --table Tab --with Tab{number}"),
-            ),
-            _ => (
+        let with = format!("compare src env:STORE --table Tab --with Tab{number}");
+        let (copy, compare) = match number % 3 {
+            0 => (format!("copy src Tab --to env:STORE --into Tab{number}"), with),
+            1 => (
                 format!("copy env:STORE Tab --to back{number}"),
                 format!("compare src back{number} --table Tab"),
             ),
+            _ => {
+                stores.ok(&format!("copy src Tab --to env:STORE --into Old{number}"));
+                (format!("copy env:STORE Old{number} --into Tab{number} --then-delete"), with)
+            }
         };
-        let copy = format!("{copy} --state position{number}");
+        let position = stores.place.path(&format!("position{number}"));
+        let copy = format!("{copy} --state position{number} --format json");
+        let most = kills.min(killed + KILLS_OF_COPY);
         loop {
+            let is_continued = position.exists();
             let mut command = stores.command(&copy);
-            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            command.stdout(Stdio::piped()).stderr(Stdio::null());
             let mut child = command.spawn().unwrap();
-            if killed < kills {
+            if killed < most {
+                // The position of the first page is saved at once.
+                while !position.exists() && child.try_wait().unwrap().is_none() {
+                    std::thread::park_timeout(Duration::from_millis(1));
+                }
                 std::thread::park_timeout(Duration::from_millis(rng.below(LIFE_MILLIS)));
                 drop(child.kill());
             }
-            let status = child.wait().unwrap();
-            if status.success() {
+            let output = child.wait_with_output().unwrap();
+            if output.status.success() {
+                let text = String::from_utf8(output.stdout).unwrap();
+                let rows = text.strip_prefix("{\"rows\":").and_then(|text| text.split_once(','));
+                let rows: u32 = rows.unwrap().0.parse().unwrap();
+                assert!(!is_continued || rows < ROWS, "{rows} rows");
                 break;
             }
-            assert_eq!(status.code(), None, "a copy failed: {status}");
+            assert_eq!(output.status.code(), None, "a copy failed: {output:?}");
             killed += 1;
         }
         stores.ok(&compare);
-        assert!(!stores.place.path(&format!("position{number}")).exists());
+        assert!(!position.exists());
     }
     crate::say(format_args!("{killed} kills, {number} copies"));
 }
