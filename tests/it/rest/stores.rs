@@ -200,6 +200,33 @@ fn tables_are_copied_there_and_back() {
     assert_eq!(stores.ok("query env:STORE Moved --count"), "3002\n");
 }
 
+/// A signature for the entities of one table copies into it. A signature that may not write ends the
+/// copy, which another signature continues unless the table was deleted.
+#[test]
+fn a_copy_with_a_signature_for_one_table() {
+    let stores = Stores::new(1_500);
+    stores.ok("create-table env:STORE Tab");
+    let run = |letters: &str, arguments: &str| {
+        let token = format!("Tab --permissions {letters} --expiry 2100-01-01");
+        let (token, at) = (stores.place.sas(&token), stores.server.at);
+        let text = format!("http://{at}/devstoreaccount1?{token}");
+        let output = stores.command(arguments).env("SIGNED", text).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let copy = "copy src Tab --to env:SIGNED --state position";
+    let (status, text) = run("r", copy);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("403 AuthorizationPermissionMismatch"), "{text}");
+    assert!(stores.place.path("position").exists());
+    stores.ok("drop-table env:STORE Tab --yes");
+    stores.fails("copy src Tab --to env:STORE --state position", 1, "remove its --state file");
+    assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\n");
+    stores.ok("create-table env:STORE Tab");
+    let (status, text) = run("raud", copy);
+    assert_eq!(status, Some(0), "{text}");
+    stores.ok("compare src env:STORE --table Tab");
+}
+
 /// Copies to the server, from it and within it are killed at random moments, and continue from
 /// their files of positions.
 #[test]
