@@ -321,6 +321,16 @@ fn a_group_has_the_request_id_in_one_surviving_entity() {
     check(with_id(), &[Lost, missing, Own], found, Ok(()), "POST wait POST GET");
 }
 
+/// Azurite takes these characters for the end of a line.
+#[test]
+fn separators_of_lines_are_escaped() {
+    let (remote, script) = scripted(&[Done], RemoteOptions::new(), "https://acme.example.com");
+    remote.insert("parts", &bolt().with("Text", "a\u{2028}b\u{2029}")).unwrap();
+    let requests = script.requests.lock();
+    let body = std::str::from_utf8(&requests[0].body).unwrap();
+    assert!(body.contains("\"Text\":\"a\\u2028b\\u2029\""), "{body}");
+}
+
 #[test]
 fn each_write_has_a_new_random_id() {
     let (remote, script) = scripted(&[Done, Done], with_id(), "https://acme.table.example.com");
