@@ -111,7 +111,7 @@ own; export-range moves entities with theirs.
 With a Table service several parts of the table are copied at once. A killed copy with --state FILE
 continues behind the last copied entity of each part when it is repeated. --dry-run counts requests:
 the hosted service bills each as one transaction. Without a directory on both sides, new keys exclude
---replace and --then-delete.
+--replace and --then-delete, and an equal entity in the target is a conflict too.
 
 --check finds before a move which entities a service would refuse, and exits with 3 if there are any.
 The rules of cosmos are from the documentation of Azure Cosmos DB for Table; rowstone was never run

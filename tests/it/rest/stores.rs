@@ -200,8 +200,8 @@ fn tables_are_copied_there_and_back() {
     assert_eq!(stores.ok("query env:STORE Moved --count"), "3002\n");
 }
 
-/// A signature for the entities of one table copies into it. A signature that may not write ends the
-/// copy, which another signature continues unless the table was deleted.
+/// A signature for the entities of one table copies into it. A signature that may not write ends
+/// the copy, which another signature continues unless the table was deleted.
 #[test]
 fn a_copy_with_a_signature_for_one_table() {
     let stores = Stores::new(1_500);
