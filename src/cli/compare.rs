@@ -67,7 +67,7 @@ Timestamps and ETags do not count; types do. With --requests each difference is 
 With a Table service, differences of several parts of a table are printed as they are found, each
 part in key order.
 
-Exit status: 0 they are equal, 1 they differ, 2 one of them cannot be opened.
+Exit status: 0 they are equal, 1 they differ, 2 one of them cannot be read.
 
 Examples:
   rowstone compare shop shop-monday
@@ -82,6 +82,14 @@ const PROGRESS_ROWS: u64 = 1_000;
 
 impl Compare {
     pub(super) fn run(self) -> Outcome {
+        // The status 1 means that the sides differ.
+        self.compare().map_err(|failure| match failure {
+            Failure::Operation(error) => Failure::Open(error),
+            failure => failure,
+        })
+    }
+
+    fn compare(&self) -> Outcome {
         let mut join = Join {
             output: Output::standard(),
             progress: Arc::new(Progress::new(None)),

@@ -45,8 +45,36 @@ pub(super) struct AccountArgs {
     /// A database may also be a Table service: UseDevelopmentStorage=true, env:NAME or file:PATH (a
     /// variable or a file with a connection string), or a URL. This is the account of a URL: a file
     /// with a connection string or a shared access signature, or env:NAME
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = AccountFileParser)]
     account_file: Option<String>,
+}
+
+/// Parses `--account-file`. The message of a refusal does not repeat the argument.
+#[cfg(feature = "remote")]
+#[derive(Clone)]
+struct AccountFileParser;
+
+#[cfg(feature = "remote")]
+impl TypedValueParser for AccountFileParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, Error> {
+        let name = argument.map(Arg::to_string).unwrap_or_default();
+        let problem = match value.to_str() {
+            Some(text) if is_name(text.strip_prefix("env:").unwrap_or(text)) => {
+                return Ok(text.to_owned());
+            }
+            Some(_) => "must be a file or env:NAME, without any of ; ? & =",
+            None => "is not UTF-8",
+        };
+        let message = format!("{name} {problem}\n");
+        Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command))
+    }
 }
 
 /// The texts that name a Table service.
@@ -111,9 +139,17 @@ fn is_service(text: &str) -> bool {
         true => !text.contains(['?', '@', ';', '=']),
         false => {
             text.eq_ignore_ascii_case("UseDevelopmentStorage=true")
-                || (has_prefix("env:") || has_prefix("file:")) && !text.contains("://")
+                || (has_prefix("env:") || has_prefix("file:"))
+                    && !text.contains("://")
+                    && is_name(text)
         }
     }
+}
+
+/// Whether `text` can be the name of a variable or a file. A connection string or a signature is
+/// not.
+fn is_name(text: &str) -> bool {
+    !text.contains([';', '?', '&', '='])
 }
 
 /// A Table service that is open.
@@ -336,6 +372,9 @@ mod tests {
             "https://a:b@c/",
             "file:///etc/store",
             "s3://a",
+            "file:AccountName=a;AccountKey=b",
+            "env:sv=1&sig=x",
+            "file:/etc/a?sig=x",
             "env:",
         ] {
             assert!(!is_service(text), "{text}");

@@ -1,8 +1,8 @@
 //! Opens the user's files: input, output, and the spool. The spool is a temporary copy of an input
 //! that is read twice although its source can be read only once.
 //!
-//! Invariant: only [`Overwrite`] opens a file to write. It replaces an existing file only with
-//! `--force`, and never writes a file in the directory of a database.
+//! Invariant: only [`Overwrite`] and `append` open a file to write. An existing file is replaced
+//! only with `--force`, and a file in the directory of a database is never written.
 //!
 //! No other module of the binary opens files; databases are accessed only through the library.
 
@@ -151,6 +151,21 @@ impl Overwrite {
     }
 }
 
+/// Opens a file at whose end lines are added. Creates it if it is missing.
+#[cfg(feature = "remote")]
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+pub(super) fn append(path: &Path) -> Outcome<BufWriter<File>> {
+    check_outside(path)?;
+    let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+    File::options().append(true).create(true).open(path).map(BufWriter::new).map_err(failed)
+}
+
+/// Returns an error if `path` is in the directory of a database.
+#[cfg(feature = "remote")]
+pub(super) fn check_outside(path: &Path) -> Outcome {
+    Overwrite { force: true }.check(path).map(drop)
+}
+
 /// Creates a directory, unless it exists.
 #[cfg(feature = "shell")]
 pub(super) fn create_dir(path: &Path) -> Outcome {
@@ -270,10 +285,21 @@ mod tests {
         create("out", true).unwrap();
         assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"");
         Overwrite { force: false }.create(Path::new("/dev/null")).unwrap();
+        #[cfg(feature = "remote")]
+        for text in ["one", "two"] {
+            append(&dir.path().join("lines")).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        #[cfg(feature = "remote")]
+        assert_eq!(std::fs::read(dir.path().join("lines")).unwrap(), b"onetwo");
         std::fs::create_dir_all(dir.path().join("db")).unwrap();
         std::fs::write(dir.path().join("db/000004.sst"), b"rows").unwrap();
         for name in ["db/000004.sst", "db/new", "db/../db/000004.sst"] {
             check(create(name, true), "is in the directory of a database");
+            #[cfg(feature = "remote")]
+            check(
+                append(&dir.path().join(name)).map(drop).map_err(|failure| failure.message()),
+                "is in the directory of a database",
+            );
         }
         #[cfg(unix)]
         {

@@ -235,6 +235,16 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     output.write_all(&line)?;
     for entity in entities()? {
         let entity = entity?;
+        // A service has no snapshot, so the second reading may find other entities.
+        let names = columns.get(2..).unwrap_or_default();
+        let is_new =
+            |name: &&str| names.binary_search_by(|known| known.as_str().cmp(name)).is_err();
+        if select.is_none()
+            && let Some(name) = entity.properties().map(|(name, _)| name).find(is_new)
+        {
+            let text = format!("an entity got a property '{name}' meanwhile: repeat the command");
+            return Err(Failure::Other(text));
+        }
         line.clear();
         csv::put_row(&mut line, columns.iter().map(|name| text_of(&entity, name)), b',');
         output.write_all(&line)?;
@@ -453,6 +463,23 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn csv_of_rows_that_change_meanwhile_is_an_error() {
+        let readings = std::cell::Cell::new(0);
+        let entities = || {
+            readings.set(readings.get() + 1);
+            let names = ["B", "A"].into_iter().take(readings.get());
+            let entity = names.fold(Entity::new("p", "r"), |entity, name| entity.with(name, 1));
+            Ok([Ok(entity)].into_iter())
+        };
+        let mut output = Output::to(Sink::default(), Screen::PLAIN);
+        let error = write_entities(&mut output, entities, None, Format::Csv).unwrap_err();
+        assert!(error.message().1.unwrap().contains("a property 'A' meanwhile"));
+        readings.set(0);
+        let names = ["B".to_owned()];
+        write_entities(&mut output, entities, Some(&names), Format::Csv).unwrap();
     }
 
     fn print(entities: &[Entity], select: Option<&[String]>, format: Format) -> String {

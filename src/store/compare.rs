@@ -167,7 +167,7 @@ impl Stream {
         loop {
             if let Some(entity) = self.page.next() {
                 let key = order(&entity);
-                if key < self.last {
+                if key <= self.last {
                     let message = "a store returns entities out of key order: compare cannot";
                     return Err(Error::new(ErrorKind::Unsupported, message));
                 }

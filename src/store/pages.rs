@@ -5,7 +5,7 @@ use std::vec;
 
 use super::continuation::Continuation;
 use super::table_store::{PageQuery, TableStore};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Entity;
 
 /// A table of a store.
@@ -21,6 +21,7 @@ pub(crate) struct Pages<'s> {
     filters: VecDeque<String>,
     select: Vec<String>,
     next: Option<Continuation>,
+    repeats: Repeats<Continuation>,
     /// The number of entities to request, so that a page has about [`PAGE_BYTES`].
     top: usize,
     top_max: usize,
@@ -30,6 +31,31 @@ pub(crate) struct Pages<'s> {
 pub(crate) struct Rows<'s> {
     pages: Option<Pages<'s>>,
     page: vec::IntoIter<Entity>,
+}
+
+/// Detects a cycle of positions by Brent's algorithm: each position is compared with the one whose
+/// number is the last power of two.
+pub(crate) struct Repeats<T> {
+    kept: Option<T>,
+    count: u64,
+}
+
+impl<T> Default for Repeats<T> {
+    fn default() -> Self {
+        Self { kept: None, count: 0 }
+    }
+}
+
+impl<T: Clone + PartialEq> Repeats<T> {
+    /// Whether `next` is a position that was passed before. May return true only after two cycles.
+    pub(crate) fn is_repeated(&mut self, next: Option<&T>) -> bool {
+        let is_repeated = next.is_some() && self.kept.as_ref() == next;
+        self.count += 1;
+        if self.count.is_power_of_two() {
+            self.kept = next.cloned();
+        }
+        is_repeated
+    }
 }
 
 /// The desired size of the entities of a page, in bytes.
@@ -48,6 +74,7 @@ impl<'s> Side<'s> {
             filters: filters.into(),
             select: select.to_vec(),
             next: None,
+            repeats: Repeats::default(),
             top: FIRST_PAGE.min(top_max),
             top_max,
         }
@@ -73,7 +100,12 @@ impl Pages<'_> {
             };
             let page = self.side.store.query(self.side.table, &query)?;
             self.next = page.next;
+            if self.repeats.is_repeated(self.next.as_ref()) {
+                let text = format!("table '{}': the store repeats a page", self.side.table);
+                return Err(Error::new(ErrorKind::Io, text));
+            }
             if self.next.is_none() {
+                self.repeats = Repeats::default();
                 self.filters.pop_front();
             }
             if !page.entities.is_empty() {

@@ -3,6 +3,7 @@
 //! `store::copy` is the engine. Between two directories `db::copy` copies.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::{Copy, put_summary};
 use crate::billing::{Bill, Prices};
 use crate::cli::endpoint::{Service, create_missing_table};
 use crate::cli::failure::{Failure, Outcome};
+use crate::cli::files::{append, check_outside};
 use crate::cli::open::{Create, open, open_to_read};
 use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
@@ -69,7 +71,7 @@ impl Copy {
             }
         }
         from.as_ref().map_or(Ok(()), Service::check_order)?;
-        let directory = |db: Db, path: &std::path::Path| {
+        let directory = |db: Db, path: &Path| {
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             Store::Directory(db, path.display().to_string())
         };
@@ -105,26 +107,36 @@ impl Copy {
         let prices = self.stores.prices.read()?;
         let to = target.unwrap_or(source);
         let (from, into) = ((source.name(), &*self.table), (to.name(), self.target_name()));
-        if from == into && !self.is_dry() {
+        // Names of tables and hosts ignore case. `job` finds other aliases by their entities.
+        let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+        if is_same(from.0, into.0) && is_same(from.1, into.1) && !self.is_dry() {
             let text = format!("source and target are both the table {} of {}", from.1, from.0);
             return Err(Failure::Usage(text));
         }
+        self.stores.state.as_deref().map_or(Ok(()), check_outside)?;
         let state = self.stores.state.as_ref().map(|path| {
             let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
             StateFile::new(parts, path, self.description(from, into), STATE_EVERY)
         });
-        let rejects =
-            self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
-        let rejects = rejects.map(Mutex::new);
+        let state = state.filter(|_| !self.is_dry());
+        let saved = state.as_ref().map(StateFile::read).transpose()?.flatten();
+        let is_continued = saved.is_some();
+        let open = |path: &Path| match is_continued {
+            true => append(path),
+            false => self.overwrite.create(path),
+        };
+        let rejects = self.rejects.as_deref().map(open).transpose()?.map(Mutex::new);
         let on_problem = |problem: &CopyProblem| {
             if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
                 let line = json::object(|object| put_problem(object, problem));
-                // Ignores a write error, because the final flush reports it.
-                drop(writeln!(file, "{line}"));
+                // Flushes before the position is saved. Ignores an error, because the final flush
+                // reports it.
+                drop(writeln!(file, "{line}").and_then(|()| file.flush()));
             }
         };
         let is_table_refused = self.dialect.is_some_and(|dialect| self.announce(dialect));
-        if !self.is_dry() {
+        // A new table would lack the entities that an earlier run has copied.
+        if !self.is_dry() && !is_continued {
             create_missing_table(to.get(), into.1)?;
         }
         let of = source.size(from.1);
@@ -134,7 +146,7 @@ impl Copy {
         let sides = [(source, from.1), (to, into.1)];
         let sides = sides.map(|(store, table)| Side { store: store.get(), table });
         let job = self.store_job(sides, &on_problem, &on_progress)?;
-        let (summary, traffic) = job.run(state.as_ref().filter(|_| !self.is_dry()))?;
+        let (summary, traffic) = job.run(state.as_ref())?;
         drop(progress);
         if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
             file.flush()?;

@@ -72,7 +72,8 @@ in a shell:
 
 Tab completes commands, options, tables and, after an option, properties. Ctrl-C clears the line;
 while a command runs it ends the shell with it. The history is in $XDG_STATE_HOME/rowstone/history,
-by default in ~/.local/state; a line that begins with a space is not kept.
+by default in ~/.local/state; a line that begins with a space, or has a key or a signature of an
+account, is not kept.
 
 Each command opens the database and closes it again, so the shell keeps no other program out.
 Without a terminal, lines are read from standard input, an error names the number of its line, and
@@ -188,9 +189,11 @@ impl Session {
                 Err(ReadlineError::Eof) => return Ok(()),
                 line => line.map_err(cannot)?,
             };
-            editor.add_history_entry(&line).map_err(cannot)?;
-            if let Some(Err(error)) = history.as_ref().map(|path| editor.append_history(path)) {
-                eprint_line(&format!("note: the history is not kept: {error}"));
+            if !has_credential(&line) {
+                editor.add_history_entry(&line).map_err(cannot)?;
+                if let Some(Err(error)) = history.as_ref().map(|path| editor.append_history(path)) {
+                    eprint_line(&format!("note: the history is not kept: {error}"));
+                }
             }
             match self.execute(&line) {
                 Ok(ControlFlow::Continue(())) => (),
@@ -245,6 +248,12 @@ impl Session {
     }
 }
 
+/// Whether a line may have a key or a signature of an account.
+fn has_credential(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["accountkey", "sharedaccesssignature", "sig="].iter().any(|part| line.contains(part))
+}
+
 /// Returns the file of the history, in a directory that exists; `None` without a home directory.
 fn history() -> Option<PathBuf> {
     let of = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -252,4 +261,21 @@ fn history() -> Option<PathBuf> {
         of("XDG_STATE_HOME").or_else(|| of("HOME").map(|home| home.join(".local/state")))?;
     let dir = state.join("rowstone");
     create_dir(&dir).ok().map(|()| dir.join("history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_with_a_credential_are_not_kept() {
+        for line in [
+            "copy T --to 'AccountName=a;AccountKey=b'",
+            "copy T --to https://a.example.com/?sv=1&SIG=x",
+            "copy T --to file:SharedAccessSignature=x",
+        ] {
+            assert!(has_credential(line), "{line}");
+        }
+        assert!(!has_credential("query Accounts --filter \"Key eq 'a'\""));
+    }
 }

@@ -2,11 +2,12 @@
 
 use super::plan::{PROBLEMS_MAX, StoreCopy, Tally, Traffic, key};
 use super::pool::{Pool, is_ordered};
-use super::state::StateFile;
-use super::write::Writing;
+use super::state::{Saved, StateFile};
+use super::write::{Writing, is_state_of, same_table};
 use crate::db::CopySummary;
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::Entity;
+use crate::store::pages::Side;
 use crate::store::slice::Slice;
 use crate::sync::Mutex;
 
@@ -20,8 +21,13 @@ impl StoreCopy<'_> {
     pub(crate) fn run(&self, state: Option<&StateFile>) -> Result<(CopySummary, Traffic)> {
         self.check()?;
         let saved = state.map(StateFile::read).transpose()?.flatten();
-        let pool = Pool::new(saved.unwrap_or_else(|| vec![Slice::default()]));
-        let tally = Mutex::new(Tally::default());
+        self.check_target(saved.is_some())?;
+        let whole = || Saved { slices: vec![Slice::default()], ..Saved::default() };
+        let Saved { slices, problems } = saved.unwrap_or_else(whole);
+        let [conflicts, shared, refused, changed] = problems;
+        let summary = CopySummary { conflicts, shared, refused, changed, ..CopySummary::default() };
+        let pool = Pool::new(slices);
+        let tally = Mutex::new(Tally { summary, ..Tally::default() });
         std::thread::scope(|scope| {
             for _ in 1..self.workers {
                 let thread = std::thread::Builder::new().name("rowstone-copy".to_owned());
@@ -35,7 +41,7 @@ impl StoreCopy<'_> {
             // are entities left before a position.
             drop(state.map(|state| match error.kind() {
                 ErrorKind::Unsupported => state.remove(),
-                _ => state.write(true, || pool.remaining()),
+                _ => state.write(true, || saved_of(&pool, &tally)),
             }));
             return Err(error);
         }
@@ -44,9 +50,38 @@ impl StoreCopy<'_> {
         Ok((summary, traffic))
     }
 
+    /// Checks that the target still exists if the job is continued. Checks that it is not the
+    /// source itself under another name, where copies under new keys would be copied again.
+    fn check_target(&self, is_continued: bool) -> Result<()> {
+        let Some(target) = self.target else { return Ok(()) };
+        let keys = ["PartitionKey", "RowKey", "Timestamp"].map(str::to_owned);
+        let first = |side: Side<'_>| side.rows("", &keys, 1).next().transpose();
+        if is_continued {
+            first(target).map_err(|error| match error.code() == Code::TableNotFound.as_str() {
+                true => error.during(
+                    "continue a copy whose target is gone (remove its --state file to begin again)",
+                ),
+                false => error,
+            })?;
+        }
+        if !self.is_rekeyed() {
+            return Ok(());
+        }
+        let Some(first) = first(self.source)? else { return Ok(()) };
+        let (pk, rk) = (first.partition_key(), first.row_key());
+        match target.store.get(target.table, pk, rk, &[])? {
+            Some(found) if is_state_of(&first, &found) => Err(same_table(&first)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn is_rekeyed(&self) -> bool {
+        self.partition_key.is_some() || self.row_key.is_some()
+    }
+
     fn check(&self) -> Result<()> {
         let refused = |text: &'static str| Err(Error::refused_with(Code::InvalidInput, text));
-        let is_rekeyed = self.partition_key.is_some() || self.row_key.is_some();
+        let is_rekeyed = self.is_rekeyed();
         // Two entities of the source may get the same new key. A later page cannot tell the copy of
         // an earlier page from an entity that was there before.
         match is_rekeyed {
@@ -94,7 +129,7 @@ impl StoreCopy<'_> {
             if let Some(end) = page.last().cloned() {
                 self.page(page, tally)?;
                 pool.advance(id, key(&end));
-                state.map_or(Ok(()), |state| state.write(false, || pool.remaining()))?;
+                state.map_or(Ok(()), |state| state.write(false, || saved_of(pool, tally)))?;
                 last = Some(end);
             }
             // Another worker had an error.
@@ -120,4 +155,14 @@ impl StoreCopy<'_> {
         (self.on_progress)(tally.summary.rows);
         written
     }
+}
+
+/// Returns the state of a job. The problems are read last, so those of all finished parts are
+/// counted.
+fn saved_of(pool: &Pool, tally: &Mutex<Tally>) -> Saved {
+    let slices = pool.remaining();
+    let tally = tally.lock();
+    let summary = &tally.summary;
+    let problems = [summary.conflicts, summary.shared, summary.refused, summary.changed];
+    Saved { slices, problems }
 }

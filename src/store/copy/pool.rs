@@ -158,7 +158,7 @@ impl Pool {
     }
 }
 
-/// Whether `page` is in key order after `last`.
+/// Whether `page` is in key order after `last`, and has no key twice.
 pub(super) fn is_ordered(last: Option<&Entity>, page: &[Entity]) -> bool {
-    last.into_iter().chain(page).map(order).is_sorted()
+    last.into_iter().chain(page).map(order).is_sorted_by(|a, b| a < b)
 }

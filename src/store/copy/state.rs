@@ -27,6 +27,18 @@ pub(crate) struct StateFile {
     written: Mutex<Option<Duration>>,
 }
 
+/// What the file has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// The slices that are left to copy.
+    pub(crate) slices: Vec<Slice>,
+    /// The number of problems of each kind that were found so far. Some may be counted twice after
+    /// a crash.
+    pub(crate) problems: [u64; 4],
+}
+
+/// The names of the numbers of problems.
+const PROBLEMS: [&str; 4] = ["conflicts", "shared", "refused", "changed"];
 /// The maximum length of the file: a slice has two bounds of at most 2 KiB of text each.
 const BYTES_MAX: u64 = 64 << 20;
 /// The version of the format.
@@ -42,11 +54,11 @@ impl StateFile {
         Self { fs, clock, path: path.to_owned(), job, every, written: Mutex::new(None) }
     }
 
-    /// Returns the slices that are left to copy; `None` if there is no file.
+    /// Returns the state of the job; `None` if there is no file.
     ///
     /// # Errors
     /// `InvalidInput` if the file is of another job, or is not such a file.
-    pub(crate) fn read(&self) -> Result<Option<Vec<Slice>>> {
+    pub(crate) fn read(&self) -> Result<Option<Saved>> {
         let bytes = match read_small(&*self.fs, &self.path, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -68,11 +80,18 @@ impl StateFile {
         let slices = member("slices").map_or("", |slices| slices.get());
         let slices = json::read_array(slices, usize::MAX).map_err(malformed)?;
         let slices = slices.iter().map(|slice| read_slice(slice.get()));
-        slices.collect::<Result<_>>().map(Some).map_err(malformed)
+        let slices = slices.collect::<Result<_>>().map_err(malformed)?;
+        let mut problems = [0; 4];
+        for (name, count) in PROBLEMS.iter().zip(&mut problems) {
+            let text = member(name).map_or("0", |count| count.get());
+            let malformed = |_| self.refused("is not a file of positions of a copy");
+            *count = text.parse().map_err(malformed)?;
+        }
+        Ok(Some(Saved { slices, problems }))
     }
 
     /// Replaces the file, unless it was written a short time ago and is not `last`.
-    pub(crate) fn write(&self, is_last: bool, slices: impl FnOnce() -> Vec<Slice>) -> Result<()> {
+    pub(crate) fn write(&self, is_last: bool, saved: impl FnOnce() -> Saved) -> Result<()> {
         let mut written = self.written.lock();
         let now = self.clock.monotonic();
         let is_recent = |written: Duration| now < written.saturating_add(self.every);
@@ -80,10 +99,12 @@ impl StateFile {
             return Ok(());
         }
         *written = Some(now);
+        let Saved { slices, problems } = saved();
         let text = json::object(|object| {
             object.raw("version", VERSION);
             object.text("job", &self.job);
-            object.objects("slices", &slices(), |object, slice| {
+            PROBLEMS.iter().zip(problems).for_each(|(name, count)| object.raw(name, count));
+            object.objects("slices", &slices, |object, slice| {
                 for (name, key) in [("after", &slice.after), ("until", &slice.until)] {
                     if let Some((partition_key, row_key)) = key {
                         let parts = [partition_key, row_key];

@@ -11,6 +11,7 @@ use crate::db::{CopyProblemKind, CopySummary};
 use crate::error::{ErrorKind, Result};
 use crate::fs::{Fs, MemFs};
 use crate::model::{Entity, KeyTemplate};
+use crate::store::compare::Comparison;
 use crate::store::failing::{Fail, Failing, entities, failing};
 use crate::store::pages::Side;
 use crate::store::{Dialect, TableStore};
@@ -125,6 +126,39 @@ fn an_interrupted_copy_continues_at_every_position() {
     }
 }
 
+/// The job is ended at groups that insert and at groups that delete.
+#[test]
+fn an_interrupted_move_loses_nothing() {
+    for fails in [(Fail::From(4), Fail::Never), (Fail::Never, Fail::From(4))] {
+        let (mut from, mut to, fs) = (source(Fail::Never), failing(Fail::Never), memory());
+        let expected = entities(&from);
+        (from.fail, to.fail) = fails;
+        let mut runs = 0;
+        loop {
+            (from.groups, to.groups) = (AtomicU64::new(0), AtomicU64::new(0));
+            runs += 1;
+            let result = copy(&from, &to, Some(&state(&fs, "job")), |job| {
+                (job.then_delete, job.workers) = (true, ONE);
+            });
+            let keys = |entities: Vec<Entity>| {
+                let key = |e: &Entity| (e.partition_key().to_owned(), e.row_key().to_owned());
+                entities.iter().map(key).collect::<Vec<_>>()
+            };
+            let mut left = keys([entities(&from), entities(&to)].concat());
+            left.sort();
+            left.dedup();
+            assert_eq!(left, keys(expected.clone()));
+            if result.is_ok() {
+                break;
+            }
+            assert!(runs < 500, "{result:?}");
+        }
+        assert!(runs > 5, "{runs}");
+        check_copies(&expected, &to);
+        assert!(entities(&from).is_empty());
+    }
+}
+
 /// Positions are not saved before the target has acknowledged the entities.
 #[test]
 fn what_is_copied_again_after_an_error_is_little() {
@@ -152,6 +186,30 @@ fn a_state_of_another_copy_is_refused() {
         let error = copy(&from, &to, Some(&state(&fs, "one")), |_| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}: {error}");
     }
+}
+
+#[test]
+fn problems_before_an_interruption_are_not_forgotten() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(9)), memory());
+    to.db.upsert("Tab", &Entity::new("p0", "007").with("Other", "x")).unwrap();
+    let one = |job: &mut StoreCopy<'_>| job.workers = ONE;
+    copy(&from, &to, Some(&state(&fs, "job")), one).unwrap_err();
+    to.fail = Fail::Never;
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), one).unwrap();
+    assert!(summary.rows < 1_050, "{summary:?}");
+    assert_eq!((summary.conflicts, summary.problem_count()), (1, 1));
+}
+
+#[test]
+fn a_copy_into_a_table_that_was_deleted_is_not_continued() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(3)), memory());
+    copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    to.fail = Fail::Never;
+    to.db.delete_table("Tab").unwrap();
+    let error = copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    assert_eq!(error.code(), "TableNotFound");
+    assert!(error.message().contains("remove its --state file"), "{error}");
+    assert!(fs.exists(Path::new("state")).unwrap());
 }
 
 #[test]
@@ -200,6 +258,41 @@ fn entities_that_changed_since_they_were_read_are_not_deleted() {
     assert!(left[0].has_properties_of(&Entity::new("p0", "000").with("New", true)));
 }
 
+/// A target that is the source under another name.
+#[test]
+fn the_only_copy_of_an_entity_is_neither_deleted_nor_replaced() {
+    type Set = fn(&mut StoreCopy<'_>);
+    let harmful: [Set; 3] = [
+        |job| job.then_delete = true,
+        |job| (job.replace, job.select) = (true, vec!["Half".to_owned()]),
+        |job| job.row_key = Some(KeyTemplate::parse("x{RowKey}").unwrap()),
+    ];
+    let store = source(Fail::Never);
+    let before = entities(&store);
+    for set in harmful {
+        let error = copy(&store, &store, None, set).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.message().contains("they are the same table"), "{error}");
+        assert_eq!(entities(&store), before);
+    }
+    let (summary, _) = copy(&store, &store, None, |_| ()).unwrap();
+    assert_eq!((summary.present, summary.problem_count()), (1_050, 0));
+}
+
+/// Without an error these would not end.
+#[test]
+fn a_source_that_repeats_pages_is_an_error() {
+    for (has_entity, expected) in [(false, ErrorKind::Io), (true, ErrorKind::Unsupported)] {
+        let (from, to) = (source(Fail::Repeats(has_entity)), failing(Fail::Never));
+        let error = copy(&from, &to, None, |job| job.workers = ONE).unwrap_err();
+        assert_eq!(error.kind(), expected, "{error}");
+        let [a, b] = [&from, &to].map(|store| Side { store, table: "Tab" });
+        let comparison = Comparison { a, b, filter: "", workers: ONE };
+        let error = comparison.run(&|_| (), |_| true).unwrap_err();
+        assert_eq!(error.kind(), expected, "{error}");
+    }
+}
+
 #[test]
 fn filters_selections_and_new_keys() {
     let (from, to) = (source(Fail::Never), failing(Fail::Never));
@@ -213,14 +306,37 @@ fn filters_selections_and_new_keys() {
     assert_eq!((summary.rows, summary.copied), (526, 526));
     let found = to.db.get("Tab", "false", "p0-001", &[]).unwrap().unwrap();
     assert!(found.has_properties_of(&Entity::new("", "").with("N", 1)));
+    let all = || KeyTemplate::parse("all").unwrap();
     // All entities of a page get one of two keys.
     let to = failing(Fail::Never);
     let (summary, _) = copy(&from, &to, None, |job| {
-        job.partition_key = Some(KeyTemplate::parse("all").unwrap());
+        job.partition_key = Some(all());
         job.row_key = Some(KeyTemplate::parse("{Half}").unwrap());
     })
     .unwrap();
     assert_eq!((summary.rows, summary.shared), (1_050, 1_050));
+    // Copies whose answer is lost are known to be this job's.
+    let lost = failing(Fail::Lost);
+    let (summary, _) = copy(&from, &lost, None, |job| {
+        job.row_key = Some(KeyTemplate::parse("x{RowKey}").unwrap());
+        job.workers = ONE;
+    })
+    .unwrap();
+    assert_eq!((summary.copied + summary.present, summary.problem_count()), (1_050, 0));
+    // Two equal copies under one key are reported, in one page or in two.
+    for page_rows in [1, 40] {
+        let (from, to) = (source(Fail::Never), failing(Fail::Never));
+        let (summary, _) = copy(&from, &to, None, |job| {
+            job.filter = "N eq 1 or N eq 1001".to_owned();
+            job.select = vec!["None".to_owned()];
+            (job.partition_key, job.row_key) = (Some(all()), Some(all()));
+            (job.page_rows, job.workers) = (page_rows, ONE);
+        })
+        .unwrap();
+        let shared_or_conflict = if page_rows == 1 { (1, 0, 1) } else { (0, 2, 0) };
+        assert_eq!((summary.copied, summary.shared, summary.conflicts), shared_or_conflict);
+        assert_eq!(summary.present, 0);
+    }
     for (replace, then_delete) in [(true, false), (false, true)] {
         let error = copy(&from, &to, None, |job| {
             (job.replace, job.then_delete) = (replace, then_delete);

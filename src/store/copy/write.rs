@@ -6,7 +6,7 @@
 
 use super::plan::{Moving, StoreCopy, Tally, key};
 use crate::db::{CopyProblem, CopyProblemKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
 use crate::store::groups::{group_len, is_of_group, is_of_row};
 use crate::store::pages::{PAGE_MAX, Side};
@@ -34,6 +34,8 @@ enum Plan {
 struct Member<'m> {
     row: &'m mut Moving,
     plan: Plan,
+    /// Whether the outcome of a group with it is unknown, so that the target may have it.
+    is_unknown: bool,
 }
 
 impl Writing<'_, '_> {
@@ -58,7 +60,7 @@ impl Writing<'_, '_> {
                 }
             }
         }
-        if self.job.partition_key.is_some() || self.job.row_key.is_some() {
+        if self.job.is_rekeyed() {
             rows.sort_by(|a, b| a.copy.key_bytes().cmp(&b.copy.key_bytes()));
             self.take_shared(&mut rows);
         }
@@ -100,7 +102,8 @@ impl Writing<'_, '_> {
             rows.iter().for_each(|row| self.stored(row));
             return Ok(());
         };
-        let members = rows.into_iter().map(|row| Member { row, plan: Plan::Insert });
+        let members =
+            rows.into_iter().map(|row| Member { row, plan: Plan::Insert, is_unknown: false });
         let mut groups = vec![members.collect::<Vec<_>>()];
         while let Some(mut members) = groups.pop() {
             let (mut tries, mut is_range_read) = (0, false);
@@ -112,6 +115,7 @@ impl Writing<'_, '_> {
                     // All members may be in the target now.
                     (ErrorKind::OutcomeUnknown, _) if tries < TRIES_MAX => {
                         (tries, is_range_read) = (tries + 1, false);
+                        members.iter_mut().for_each(|member| member.is_unknown = true);
                     }
                     (ErrorKind::AlreadyExists, Some(index)) if !is_range_read => {
                         is_range_read = true;
@@ -207,7 +211,8 @@ impl Writing<'_, '_> {
         index: usize,
     ) -> Result<()> {
         let copy = &members[index].row.copy;
-        match target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])? {
+        let found = target.store.get(target.table, copy.partition_key(), copy.row_key(), &[])?;
+        match found {
             Some(found) => self.resolve(members, index, &found)?,
             None => members[index].plan = Plan::Insert,
         }
@@ -215,22 +220,38 @@ impl Writing<'_, '_> {
     }
 
     /// Decides about a member whose key the target has.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the job would delete or change the entity of the source itself.
     fn resolve(
         &mut self,
         members: &mut Vec<Member<'_>>,
         index: usize,
         found: &Entity,
     ) -> Result<()> {
-        if members[index].row.copy.has_properties_of(found) {
+        let row = &members[index].row;
+        let is_equal = row.copy.has_properties_of(found);
+        let is_harmful = self.job.then_delete || self.job.replace && !is_equal;
+        if is_harmful && is_state_of(&row.source, found) {
+            return Err(same_table(found));
+        }
+        // Under a new key, it may be the copy of another entity.
+        let is_own = members[index].is_unknown || !self.job.is_rekeyed();
+        if is_equal && is_own {
             members.remove(index).row.is_there = true;
             self.tally.summary.present += 1;
-        } else if self.job.replace {
-            members[index].plan = Plan::Replace(etag_of(found)?);
-        } else {
-            let row = members.remove(index).row;
-            let message = "the target has other properties under the key".to_owned();
-            report(self.job, self.tally, row, CopyProblemKind::Conflict, message);
+            return Ok(());
         }
+        if self.job.replace {
+            members[index].plan = Plan::Replace(etag_of(found)?);
+            return Ok(());
+        }
+        let row = members.remove(index).row;
+        let message = match is_equal {
+            true => "the target has an equal entity under the new key, perhaps a copy of another",
+            false => "the target has other properties under the key",
+        };
+        report(self.job, self.tally, row, CopyProblemKind::Conflict, message.to_owned());
         Ok(())
     }
 
@@ -328,4 +349,22 @@ fn etag_of(entity: &Entity) -> Result<ETag> {
         let entity = quoted_entity((entity.partition_key(), entity.row_key()));
         Error::new(ErrorKind::Unsupported, format!("the service sent {entity} without its ETag"))
     })
+}
+
+/// Whether two entities have the same Timestamp, or the same ETag if a Timestamp is not known.
+pub(super) fn is_state_of(a: &Entity, b: &Entity) -> bool {
+    match a.timestamp().zip(b.timestamp()) {
+        Some((a, b)) => a == b,
+        None => a.etag().zip(b.etag()).is_some_and(|(a, b)| a == b),
+    }
+}
+
+/// Returns the error for a source and a target that have the state of an entity in common.
+pub(super) fn same_table(entity: &Entity) -> Error {
+    let text = format!(
+        "{} has one Timestamp in source and target: they are the same table, or one is a restored \
+         copy of the other; it was neither deleted nor replaced",
+        quoted_entity((entity.partition_key(), entity.row_key()))
+    );
+    Error::refused_with(Code::InvalidInput, text)
 }

@@ -17,6 +17,7 @@ use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::mutants::mutant;
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
+use crate::store::pages::Repeats;
 use crate::store::table_store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::table::{EntityGroup, Operation, quoted_entity};
 
@@ -228,11 +229,12 @@ impl TableStore for Remote {
 
     fn tables(&self) -> Result<Vec<String>> {
         let (mut names, mut next) = (Vec::new(), None::<String>);
+        let mut repeats = Repeats::default();
         loop {
             let draft = Draft::tables(next.as_deref());
             let (page, after) = self.exchange.read(&draft, response::tables)?;
             names.extend(page);
-            if after.is_some() && after == next {
+            if repeats.is_repeated(after.as_ref()) {
                 let text = format!("{} repeats a page of tables", self.endpoint().name());
                 return Err(Error::new(ErrorKind::Io, text));
             }

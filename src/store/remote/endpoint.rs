@@ -207,10 +207,15 @@ impl Credential {
 /// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
 ///
 /// # Errors
-/// `InvalidInput` if there is no such variable, and for a file that is longer than 64 KiB or not
-/// UTF-8; `Io` if the file cannot be read.
+/// `InvalidInput` if there is no such variable, for a name that may be a connection string, which no
+/// error shows, and for a file that is longer than 64 KiB or not UTF-8; `Io` if the file cannot be
+/// read.
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
+    let has_prefix = text.starts_with("env:") || text.starts_with("file:");
+    if has_prefix && text.contains([';', '?', '&', '=']) {
+        return Err(refused("the name after env: or file: has one of ; ? & ="));
+    }
     if let Some(name) = text.strip_prefix("env:") {
         let missing = |_| refused(&format!("the environment has no text variable {name}"));
         return std::env::var(name).map(Some).map_err(missing);

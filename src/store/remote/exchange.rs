@@ -31,7 +31,7 @@ const SERVICE_SECONDS_MAX: u64 = 30;
 /// A refused signature whose date differs by more from the service's clock is made again.
 const SKEW_TICKS: u64 = 14 * 60 * TICKS_PER_SECOND;
 /// The maximum number of characters that an error shows of a message of the service.
-const MESSAGE_MAX: usize = 1_000;
+const MESSAGE_MAX: usize = 500;
 
 /// The connection to a service.
 pub(super) struct Exchange {

@@ -109,7 +109,11 @@ impl Draft {
         let (partition_key, row_key) = operation.keys();
         let table = encoded(table);
         let path = || entity_path(&table, partition_key, row_key);
-        let body = |entity| odata::entity_text(entity, Metadata::REQUEST);
+        // Some services take these characters for the end of a line of a group.
+        let body = |entity| {
+            let text = odata::entity_text(entity, Metadata::REQUEST);
+            text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+        };
         let any = |etag: &Option<ETag>| etag.as_ref().map_or("*".to_owned(), ETag::to_string);
         match operation {
             Operation::Insert(entity) => {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::transport::Response;
+use super::transport::{NOT_TEXT, Response};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::odata::Members;
 use crate::json::{self, Scalar};
@@ -15,8 +15,9 @@ use crate::rest::protocol::headers::Headers as _;
 
 /// The maximum number of elements in a page.
 pub(super) const PAGE_MAX: usize = 1_000;
-/// The maximum number of bytes that are read of the body of an answer without an error code.
-const SHOWN_MAX: usize = 200;
+/// The maximum number of characters that are read of the body of an answer without an error code.
+/// Far more than an error shows, so that a credential is found before the text is cut.
+const SEARCHED_MAX: usize = 16 << 10;
 /// The longest pause before a repeat for which a service may ask.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -40,7 +41,7 @@ fn refusal(response: &Response) -> Refusal {
         status => {
             let text = std::str::from_utf8(&response.body).unwrap_or_default();
             let fault = read_json(text, status).or_else(|| read_xml(text, status));
-            let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
+            let end = text.char_indices().nth(SEARCHED_MAX).map_or(text.len(), |(at, _)| at);
             let start = text.get(..end).unwrap_or_default();
             let mut fault = fault.unwrap_or_else(|| Fault::unreadable(status, start));
             if let Some(code) = response.header("x-ms-error-code") {
@@ -94,10 +95,21 @@ pub(super) fn entity(response: &Response) -> Result<Option<Entity>, Refusal> {
 pub(super) fn page(response: &Response) -> Result<Page, Refusal> {
     let text = success(response)?;
     let entities = elements(text, |item| read_entity(item, None));
-    let header = |name| response.header(name).map(str::to_owned);
-    let next = header("x-ms-continuation-NextPartitionKey")
-        .map(|partition| (partition, header("x-ms-continuation-NextRowKey").unwrap_or_default()));
+    let partition = continuation(response, "x-ms-continuation-NextPartitionKey")?;
+    let next = match (partition, continuation(response, "x-ms-continuation-NextRowKey")?) {
+        (Some(partition), row) => Some((partition, row.unwrap_or_default())),
+        (None, None) => None,
+        (None, Some(_)) => return Err(Refusal::Malformed("a position without a partition")),
+    };
     Ok((entities.ok_or(Refusal::Malformed("a malformed page"))?, next))
+}
+
+/// Reads a part of the position of the next page. Without it, the page would be taken for the last.
+fn continuation(response: &Response, name: &str) -> Result<Option<String>, Refusal> {
+    match response.header(name) {
+        Some(NOT_TEXT) => Err(Refusal::Malformed("a malformed position of a page")),
+        text => Ok(text.map(str::to_owned)),
+    }
 }
 
 /// Reads a page of the names of tables, and the position of the next page.
@@ -110,7 +122,7 @@ pub(super) fn tables(response: &Response) -> Result<(Vec<String>, Option<String>
             _ => None,
         }
     });
-    let next = response.header("x-ms-continuation-NextTableName").map(str::to_owned);
+    let next = continuation(response, "x-ms-continuation-NextTableName")?;
     Ok((names.ok_or(Refusal::Malformed("a malformed list of tables"))?, next))
 }
 
@@ -170,13 +182,14 @@ pub(super) fn error_of(fault: &Fault, message: String) -> Error {
         None if fault.status == 429 => Error::refused_with(Code::ServerBusy, message),
         None => {
             let kind = match fault.status {
+                // Not an answer of a service but, for example, of a proxy.
+                404 | 409 | 412 if fault.code.is_empty() => ErrorKind::Io,
                 404 => ErrorKind::NotFound,
                 409 => ErrorKind::AlreadyExists,
                 412 => ErrorKind::PreconditionFailed,
                 501 => ErrorKind::NotImplemented,
-                // The account or its permission is refused, not the contents of the request.
-                401 | 403 => ErrorKind::Io,
-                400..=499 => ErrorKind::InvalidInput,
+                400 | 413 if fault.code != "InvalidAuthenticationInfo" => ErrorKind::InvalidInput,
+                // The client is refused, not the entities.
                 _ => ErrorKind::Io,
             };
             Error::new(kind, message)

@@ -67,6 +67,8 @@ pub(crate) struct Http {
 /// The maximum length of the body of an answer, in bytes: a page of 1,000 entities of usual size.
 /// A longer page is requested again with half the number of entities.
 const BODY_MAX: u64 = 16 << 20;
+/// Stands for the value of a header that is not printable ASCII.
+pub(super) const NOT_TEXT: &str = "\u{fffd}";
 /// The maximum length of the headers of an answer, in bytes.
 const HEADERS_MAX: usize = 64 << 10;
 /// The maximum time for a connection, so that an unreachable service is soon noticed.
@@ -119,8 +121,8 @@ impl Http {
         let built = self.agent.configure_request(builder.body(body)?);
         let mut answer = self.agent.run(built.timeout_global(Some(time)).build())?;
         let status = answer.status().as_u16();
-        let headers = answer.headers().iter().filter_map(|(name, value)| {
-            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        let headers = answer.headers().iter().map(|(name, value)| {
+            (name.as_str().to_owned(), value.to_str().unwrap_or(NOT_TEXT).to_owned())
         });
         let headers = headers.collect();
         let body = answer.body_mut().with_config().limit(BODY_MAX).read_to_vec()?;

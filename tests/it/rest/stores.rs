@@ -13,8 +13,12 @@ use super::{Place, Server};
 
 /// The default number of kills of `copy`.
 const KILLS: u64 = 10;
-/// The maximum time before a kill.
-const LIFE_MILLIS: u64 = 250;
+/// The maximum number of kills of one copy, so that copies of all directions are killed.
+const KILLS_OF_COPY: u64 = 3;
+/// The maximum time before a kill, after the first position is saved.
+const LIFE_MILLIS: u64 = 100;
+/// The number of entities of a copy that is killed.
+const ROWS: u32 = 4_000;
 
 /// A server, and a directory with a table to copy.
 pub(super) struct Stores {
@@ -69,21 +73,6 @@ impl Stores {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Runs a command, and kills it after this time. Returns whether it ended before, with success.
-    #[track_caller]
-    fn ends(&self, arguments: &str, life_millis: Option<u64>) -> bool {
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        if let Some(millis) = life_millis {
-            std::thread::park_timeout(Duration::from_millis(millis));
-            drop(child.kill());
-        }
-        let status = child.wait().unwrap();
-        assert!(status.success() || status.code().is_none(), "{arguments}: {status}");
-        status.success()
     }
 
     /// Runs a command that fails with this status and text.
@@ -145,7 +134,9 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("copy env:STORE Tab --check --dialect azure", "--check is for a directory, but http:"),
         ("import env:STORE Tab file --durability os", "--durability"),
         ("copy src Tab --to other --state file", "--state"),
+        ("copy src Tab --to env:STORE --state src/000123.sst", "in the directory of a database"),
         ("copy env:STORE Tab --into Tab", "both the table Tab"),
+        ("copy env:STORE Tab --into tAB --then-delete", "both the table Tab"),
         ("copy env:MISSING Tab --to other", "no text variable MISSING"),
         ("scan http://127.0.0.1:1/devstoreaccount1 Tab", "--account-file"),
         // Other verbs accept a path only.
@@ -158,6 +149,17 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         stores.fails(arguments, 2, text);
     }
     stores.fails("export env:STORE None --out file", 1, "TableNotFound");
+    for arguments in [
+        "tables http://127.0.0.1:1/a --account-file AccountName=a;AccountKey=c2VjcmV0",
+        "tables http://127.0.0.1:1/a --account-file env:sv=1&sig=c2VjcmV0",
+        "tables file:AccountName=a;AccountKey=c2VjcmV0",
+        "tables env:AccountKey=c2VjcmV0",
+    ] {
+        let output = stores.run(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {err}");
+        assert!(!err.contains("c2VjcmV0"), "{err}");
+    }
     let mut names: Vec<_> = std::fs::read_dir(stores.place.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -191,6 +193,8 @@ fn tables_are_copied_there_and_back() {
     let lines = String::from_utf8(output.stdout).unwrap();
     assert_eq!(lines.lines().count(), 2, "{lines}");
     assert!(lines.contains("only-a") && lines.contains("only-b"), "{lines}");
+    stores.fails("compare src env:STORE --table Missing", 2, "TableNotFound");
+    stores.fails("compare src back --table Missing", 2, "TableNotFound");
     // Present entities are no error, others are conflicts.
     let again = stores.ok("copy src Tab --to env:STORE --format json");
     assert!(again.starts_with(r#"{"rows":3000,"copied":0,"present":3000,"#), "{again}");
@@ -287,37 +291,85 @@ fn a_service_without_key_order_is_refused_before_it_is_asked() {
     assert!(dry.contains(r#""transactions":1,"#), "{dry}");
 }
 
-/// Copies to the server and from it are killed at random moments, and continue from their files of
-/// positions. Afterwards both sides are equal.
+/// A signature for the entities of one table copies into it. A signature that may not write ends
+/// the copy, which another signature continues unless the table was deleted.
+#[test]
+fn a_copy_with_a_signature_for_one_table() {
+    let stores = Stores::new(1_500);
+    stores.ok("create-table env:STORE Tab");
+    let run = |letters: &str, arguments: &str| {
+        let token = format!("Tab --permissions {letters} --expiry 2100-01-01");
+        let (token, at) = (stores.place.sas(&token), stores.server.at);
+        let text = format!("http://{at}/devstoreaccount1?{token}");
+        let output = stores.command(arguments).env("SIGNED", text).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let copy = "copy src Tab --to env:SIGNED --state position";
+    let (status, text) = run("r", copy);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("403 AuthorizationPermissionMismatch"), "{text}");
+    assert!(stores.place.path("position").exists());
+    stores.ok("drop-table env:STORE Tab --yes");
+    stores.fails("copy src Tab --to env:STORE --state position", 1, "remove its --state file");
+    assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\n");
+    stores.ok("create-table env:STORE Tab");
+    let (status, text) = run("raud", copy);
+    assert_eq!(status, Some(0), "{text}");
+    stores.ok("compare src env:STORE --table Tab");
+}
+
+/// Copies to the server, from it and within it are killed at random moments, and continue from
+/// their files of positions.
 #[test]
 fn a_killed_copy_continues_and_loses_nothing() {
     let kills = crate::cases("ROWSTONE_KILLS", KILLS);
-    let stores = Stores::new(4_000);
+    let stores = Stores::new(ROWS);
     stores.ok("copy src Tab --to env:STORE");
     let mut rng = Rng::from_entropy();
-    let mut number = 0;
-    // Half of the kills are of copies to the server.
-    for (to_server, kills) in [(true, kills / 2), (false, kills - kills / 2)] {
-        let mut killed = 0;
-        while killed < kills {
-            number += 1;
-            let (copy, compare) = match to_server {
-                true => (
-                    format!("copy src Tab --to env:STORE --into Tab{number}"),
-                    format!("compare src env:STORE --table Tab --with Tab{number}"),
-                ),
-                false => (
-                    format!("copy env:STORE Tab --to back{number}"),
-                    format!("compare src back{number} --table Tab"),
-                ),
-            };
-            let copy = format!("{copy} --state position{number}");
-            while !stores.ends(&copy, (killed < kills).then(|| rng.below(LIFE_MILLIS))) {
-                killed += 1;
+    let (mut killed, mut number) = (0, 0);
+    while killed < kills {
+        number += 1;
+        let with = format!("compare src env:STORE --table Tab --with Tab{number}");
+        let (copy, compare) = match number % 3 {
+            0 => (format!("copy src Tab --to env:STORE --into Tab{number}"), with),
+            1 => (
+                format!("copy env:STORE Tab --to back{number}"),
+                format!("compare src back{number} --table Tab"),
+            ),
+            _ => {
+                stores.ok(&format!("copy src Tab --to env:STORE --into Old{number}"));
+                (format!("copy env:STORE Old{number} --into Tab{number} --then-delete"), with)
             }
-            assert_eq!(stores.ok(&compare), "", "a difference after {killed} kills");
-            assert!(!stores.place.path(&format!("position{number}")).exists());
+        };
+        let position = stores.place.path(&format!("position{number}"));
+        let copy = format!("{copy} --state position{number} --format json");
+        let most = kills.min(killed + KILLS_OF_COPY);
+        loop {
+            let is_continued = position.exists();
+            let mut command = stores.command(&copy);
+            command.stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            if killed < most {
+                // The position of the first page is saved at once.
+                while !position.exists() && child.try_wait().unwrap().is_none() {
+                    std::thread::park_timeout(Duration::from_millis(1));
+                }
+                std::thread::park_timeout(Duration::from_millis(rng.below(LIFE_MILLIS)));
+                drop(child.kill());
+            }
+            let output = child.wait_with_output().unwrap();
+            if output.status.success() {
+                let text = String::from_utf8(output.stdout).unwrap();
+                let rows = text.strip_prefix("{\"rows\":").and_then(|text| text.split_once(','));
+                let rows: u32 = rows.unwrap().0.parse().unwrap();
+                assert!(!is_continued || rows < ROWS, "{rows} rows");
+                break;
+            }
+            assert_eq!(output.status.code(), None, "a copy failed: {output:?}");
+            killed += 1;
         }
+        stores.ok(&compare);
+        assert!(!position.exists());
     }
-    crate::say(format_args!("{kills} kills, {number} copies"));
+    crate::say(format_args!("{killed} kills, {number} copies"));
 }

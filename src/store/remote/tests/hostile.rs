@@ -19,6 +19,7 @@ use crate::retry::RetryPolicy;
 use crate::store::open_store;
 use crate::store::remote::{Remote, RemoteOptions};
 use crate::store::table_store::{PageQuery, TableStore};
+use crate::sync::Mutex;
 use crate::table::EntityGroup;
 
 const KEY: &str = "c2VjcmV0IG9uZQ==";
@@ -124,6 +125,43 @@ fn answers_that_break_the_protocol_are_errors_of_their_own() {
     }
 }
 
+/// A page without a position would be taken for the last one.
+#[test]
+fn a_malformed_position_of_a_page_is_an_error() {
+    let value = "\u{e9}";
+    for (headers, is_page, is_list) in [
+        (format!("x-other: {value}\r\n"), true, true),
+        (format!("x-ms-continuation-NextPartitionKey: {value}\r\n"), false, true),
+        ("x-ms-continuation-NextRowKey: r\r\n".to_owned(), false, true),
+        (format!("x-ms-continuation-NextTableName: {value}\r\n"), true, false),
+    ] {
+        let close = "Connection: close\r\nContent-Length: 12\r\n";
+        let answer = format!("HTTP/1.1 200 OK\r\n{close}{headers}\r\n{{\"value\":[]}}");
+        let send = |_: &str, stream: &mut dyn Write| drop(stream.write_all(answer.as_bytes()));
+        let key = format!("AccountKey={KEY}");
+        let (page, list) = serve(send, false, &key, options(), |remote| {
+            (remote.query("parts", &PageQuery::default()).map(drop), remote.tables().map(drop))
+        });
+        for (found, is_expected) in [(page, is_page), (list, is_list)] {
+            assert_eq!(found.is_ok(), is_expected, "{headers}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_list_of_tables_that_repeats_is_an_error() {
+    let send = |head: &str, stream: &mut dyn Write| {
+        let next = if head.contains("NextTableName=a") { "b" } else { "a" };
+        let next = format!("x-ms-continuation-NextTableName: {next}");
+        let start = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n";
+        drop(stream.write_all(format!("{start}{next}\r\n\r\n{{\"value\":[]}}").as_bytes()));
+    };
+    let key = format!("AccountKey={KEY}");
+    let error = serve(send, false, &key, options(), |remote| remote.tables().unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("repeats a page of tables"), "{error}");
+}
+
 #[test]
 fn a_body_of_1_gib_is_not_read_and_a_server_that_stalls_is_left() {
     let huge = |_: &str, stream: &mut dyn Write| {
@@ -198,6 +236,8 @@ fn no_error_and_no_debug_text_shows_a_credential() {
         format!("TableEndpoint=https://acme.example.com/?{sas};AccountKey={KEY}"),
         format!("http://acme.example.com?{sas}"),
         format!("ftp://acme.example.com?{sas}"),
+        format!("file:AccountName=acme;AccountKey={KEY}"),
+        format!("env:{sas}"),
     ];
     for text in malformed {
         let error = Remote::open(&text).unwrap_err();
@@ -230,6 +270,29 @@ fn a_file_with_a_connection_string_has_at_most_64_kib() {
     assert!(Remote::open(&name).unwrap_err().to_string().contains("store is not UTF-8"));
     let missing = format!("file:{}", dir.path().join("none").display());
     assert_eq!(Remote::open(&missing).unwrap_err().kind(), ErrorKind::Io);
+}
+
+/// The bodies have no code, and the signature is where an error cuts them, or at their beginning.
+#[test]
+fn no_error_shows_a_part_of_a_bare_signature() {
+    for before in [0, 180, 480] {
+        let seen = Mutex::new(String::new());
+        let echo = |head: &str, stream: &mut dyn Write| {
+            let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authoriz"));
+            let (_, signature) = line.unwrap().rsplit_once(':').unwrap();
+            seen.lock().push_str(signature);
+            let body = format!("{}{signature}", "x".repeat(before));
+            let start = format!("HTTP/1.1 400 No\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{start}{body}").as_bytes());
+        };
+        let found = errors(echo, &format!("AccountKey={KEY}"));
+        let seen = seen.lock();
+        for error in found {
+            let text = format!("{error:?} {}", error.chain());
+            let mut parts = (0..seen.len() - 8).map(|at| &seen[at..at + 8]);
+            assert!(!parts.any(|part| text.contains(part)), "{text}");
+        }
+    }
 }
 
 /// Runs `client` over TLS with a certificate that is valid until `year`. The server gives `answers`

@@ -236,6 +236,32 @@ fn a_write_that_was_sent_never_ends_with_busy_or_timeout() {
     check(once(), &[Lost], get, Err(ErrorKind::Io), "GET");
 }
 
+/// `copy` goes on after these kinds, and ends after another kind.
+#[test]
+fn only_refusals_of_entities_have_the_kinds_of_entities() {
+    let mut group = EntityGroup::new("p");
+    group.insert(bolt()).unwrap();
+    let commit = |remote: &Remote| remote.commit("parts", &group);
+    for (status, code, expected) in [
+        (400, "PropertyNameInvalid", ErrorKind::InvalidInput),
+        (400, "SomethingNew", ErrorKind::InvalidInput),
+        (413, "", ErrorKind::InvalidInput),
+        (400, "InvalidAuthenticationInfo", ErrorKind::Io),
+        (401, "NoAuthenticationInformation", ErrorKind::Io),
+        (403, "AuthenticationFailed", ErrorKind::Io),
+        (403, "AuthorizationPermissionMismatch", ErrorKind::Io),
+        (403, "AccountIsDisabled", ErrorKind::Io),
+        (405, "", ErrorKind::Io),
+        // A proxy answers without a code, so nothing is known about the entity.
+        (404, "", ErrorKind::Io),
+        (409, "", ErrorKind::Io),
+        (412, "", ErrorKind::Io),
+        (404, "ResourceNotFound", ErrorKind::NotFound),
+    ] {
+        check(RemoteOptions::new(), &[Refused(status, code)], commit, Err(expected), "POST");
+    }
+}
+
 #[test]
 fn a_read_that_must_prove_absence_waits_for_the_service() {
     let once = || with_id().retries(RetryPolicy::none());
@@ -329,6 +355,16 @@ fn a_group_has_the_request_id_in_one_surviving_entity() {
     };
     let missing = Refused(404, "ResourceNotFound");
     check(with_id(), &[Lost, missing, Own], found, Ok(()), "POST wait POST GET");
+}
+
+/// Azurite takes these characters for the end of a line.
+#[test]
+fn separators_of_lines_are_escaped() {
+    let (remote, script) = scripted(&[Done], RemoteOptions::new(), "https://acme.example.com");
+    remote.insert("parts", &bolt().with("Text", "a\u{2028}b\u{2029}")).unwrap();
+    let requests = script.requests.lock();
+    let body = std::str::from_utf8(&requests[0].body).unwrap();
+    assert!(body.contains("\"Text\":\"a\\u2028b\\u2029\""), "{body}");
 }
 
 #[test]
