@@ -207,9 +207,9 @@ impl Credential {
 /// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
 ///
 /// # Errors
-/// `InvalidInput` if there is no such variable, for a name that may be a connection string, which no
-/// error shows, and for a file that is longer than 64 KiB or not UTF-8; `Io` if the file cannot be
-/// read.
+/// `InvalidInput` if there is no such variable, for a name that may be a connection string, which
+/// no error shows, and for a file that is longer than 64 KiB or not UTF-8; `Io` if the file cannot
+/// be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     let has_prefix = text.starts_with("env:") || text.starts_with("file:");
