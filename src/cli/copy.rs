@@ -288,6 +288,10 @@ impl Copy {
 
     /// Checks as many arguments as possible before the target database is created.
     fn check(&self) -> Outcome {
+        // clap does not require `--check` beside an option that excludes it.
+        if self.dialect.is_some() && !self.check {
+            return Err(Failure::Usage("--dialect is for --check".to_owned()));
+        }
         let templates = [&self.partition_key, &self.row_key].into_iter().flatten();
         templates.into_iter().try_for_each(|text| KeyTemplate::parse(text).map(drop))?;
         Ok(check_table_name(self.target_name())?)

@@ -17,6 +17,7 @@ use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyProblem, CopySummary, Db};
+use crate::error::Code;
 use crate::fs::DiskFs;
 use crate::json;
 use crate::json::report::put_problem;
@@ -82,6 +83,12 @@ impl Copy {
             }
             None => directory(open_to_read(&self.db)?, &self.db),
         };
+        // Before a target is created.
+        if let Err(error) = source.get().get(&self.table, "", "", &["PartitionKey"])
+            && error.code() == Code::TableNotFound.as_str()
+        {
+            return Err(error.into());
+        }
         let target = match (&self.to, to) {
             (_, Some(Some(service))) => Some(Store::Service(service)),
             _ if self.is_dry() => None,

@@ -80,6 +80,7 @@ fn entities_that_a_service_would_refuse_are_listed_before_a_copy() {
     for (arguments, text) in [
         ("--check", "--dialect"),
         ("--dialect azure --into Other", "--check"),
+        ("--dialect azure --to other", "--check"),
         ("--check --dialect mongo", "cosmos"),
         ("--check --dialect azure --to other", "--to"),
     ] {

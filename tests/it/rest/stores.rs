@@ -131,7 +131,6 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("query env:STORE Tab --reverse", "--reverse"),
         ("query env:STORE Tab --order-by N", "--order-by"),
         ("drop-table env:STORE Tab", "--yes"),
-        ("copy env:STORE Tab --check --dialect azure", "--check is for a directory, but http:"),
         ("import env:STORE Tab file --durability os", "--durability"),
         ("copy src Tab --to other --state file", "--state"),
         ("copy src Tab --to env:STORE --state src/000123.sst", "in the directory of a database"),
@@ -149,6 +148,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         stores.fails(arguments, 2, text);
     }
     stores.fails("export env:STORE None --out file", 1, "TableNotFound");
+    stores.fails("copy env:STORE None --to fresh", 1, "TableNotFound");
     for arguments in [
         "tables http://127.0.0.1:1/a --account-file AccountName=a;AccountKey=c2VjcmV0",
         "tables http://127.0.0.1:1/a --account-file env:sv=1&sig=c2VjcmV0",
