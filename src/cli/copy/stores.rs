@@ -84,7 +84,8 @@ impl Copy {
             None => directory(open_to_read(&self.db)?, &self.db),
         };
         // Before a target is created.
-        if let Err(error) = source.get().get(&self.table, "", "", &["PartitionKey"])
+        if !self.is_dry()
+            && let Err(error) = source.get().get(&self.table, "", "", &["PartitionKey"])
             && error.code() == Code::TableNotFound.as_str()
         {
             return Err(error.into());

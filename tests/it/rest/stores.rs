@@ -237,9 +237,9 @@ fn a_dry_run_has_the_bill_of_the_copy() {
     );
     assert!(stores.ok(&format!("{dry} csv")).contains("\ntransactions,10\nbytes_out,0\n"));
     assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\n");
-    // The copy also creates the table. Without prices, it states only counts.
+    // The copy also looks for the table and creates it. Without prices, it states only counts.
     let real = stores.ok("copy src Tab --to env:STORE --workers 1 --format json");
-    assert!(real.contains(r#""transactions":11,"#) && !real.contains("price"), "{real}");
+    assert!(real.contains(r#""transactions":12,"#) && !real.contains("price"), "{real}");
     // Reads of a service are billed, and its answers.
     let json = stores.ok("copy env:STORE Tab --to new --dry-run --format json --workers 1");
     assert!(

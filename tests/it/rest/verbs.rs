@@ -103,7 +103,7 @@ fn reading_verbs_print_the_same_over_a_service_and_a_directory() {
         ("export DB Flights --format table --filter dest~eq~'IAH'", 0),
         ("export DB None", 1),
         ("compare DB DB", 0),
-        ("compare DB DB --table Tab --with None", 1),
+        ("compare DB DB --table Tab --with None", 2),
     ] {
         same(&stores, arguments, status);
     }
