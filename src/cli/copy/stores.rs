@@ -83,17 +83,13 @@ impl Copy {
             }
             None => directory(open_to_read(&self.db)?, &self.db),
         };
-        // Before a target is created.
-        if !self.is_dry()
-            && let Err(error) = source.get().get(&self.table, "", "", &["PartitionKey"])
-            && error.code() == Code::TableNotFound.as_str()
-        {
-            return Err(error.into());
-        }
         let target = match (&self.to, to) {
             (_, Some(Some(service))) => Some(Store::Service(service)),
             _ if self.is_dry() => None,
-            (Some(to), _) => Some(directory(open(to, Create::IfMissing)?, to)),
+            (Some(to), _) => {
+                self.check_source(&source)?;
+                Some(directory(open(to, Create::IfMissing)?, to))
+            }
             (None, _) => None,
         };
         self.copy_stores(&source, target.as_ref())?;
@@ -102,6 +98,15 @@ impl Copy {
             Store::Service(_) => Ok(()),
         })?;
         Ok(true)
+    }
+
+    /// Fails if there is no table to copy, before a target is created.
+    fn check_source(&self, source: &Store) -> Outcome {
+        match source.get().get(&self.table, "", "", &["PartitionKey"]) {
+            Err(error) if error.code() == Code::TableNotFound.as_str() => Err(error.into()),
+            // The copy reports other errors.
+            _ => Ok(()),
+        }
     }
 
     /// Whether nothing is written.
@@ -145,6 +150,7 @@ impl Copy {
         let is_table_refused = self.dialect.is_some_and(|dialect| self.announce(dialect));
         // A new table would lack the entities that an earlier run has copied.
         if !self.is_dry() && !is_continued {
+            self.check_source(source)?;
             create_missing_table(to.get(), into.1)?;
         }
         let of = source.size(from.1);
