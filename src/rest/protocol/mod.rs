@@ -5,6 +5,7 @@
 //! JSON (`crate::json`).
 
 pub(crate) mod address;
+#[cfg(any(test, fuzzing, feature = "fuzzing", feature = "remote"))]
 pub(crate) mod answer;
 mod ascii;
 pub(crate) mod batch;
