@@ -288,7 +288,7 @@ impl Copy {
 
     /// Checks as many arguments as possible before the target database is created.
     fn check(&self) -> Outcome {
-        // clap does not require `--check` beside an option that excludes it.
+        // clap does not enforce `requires` if another given option conflicts with `--check`.
         if self.dialect.is_some() && !self.check {
             return Err(Failure::Usage("--dialect is for --check".to_owned()));
         }

@@ -232,9 +232,7 @@ impl AccountArgs {
             }
         };
         let remote = opened.map_err(|error| Failure::Usage(format!("{text}: {error}")))?;
-        // It is Remote(URL), without a signature.
-        let name = format!("{remote:?}");
-        let name = name.trim_start_matches("Remote(").trim_end_matches(')').to_owned();
+        let name = remote.name().to_owned();
         Ok(Some(Service { remote, name }))
     }
 }

@@ -1,5 +1,6 @@
 //! Divides entities into groups that a service accepts, and tells the errors of groups apart.
 
+use super::slice::quoted;
 use crate::error::{Code, Error};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX};
 
@@ -9,6 +10,9 @@ const BODY_MAX: usize = 2_000_000 - (64 << 10);
 /// The maximum length of the head of a member, without its keys, which may take three bytes for
 /// each byte.
 const MEMBER_HEAD: usize = 600;
+/// The maximum number of times that a group is sent because its outcome is not known, or because
+/// other writers change its entities.
+pub(super) const TRIES_MAX: usize = 5;
 
 /// Returns the number of entities, at least one, that one group can have. Each has its length as
 /// JSON.
@@ -24,6 +28,16 @@ pub(super) fn group_len<'e>(entities: impl Iterator<Item = (&'e Entity, usize)>)
         len += 1;
     }
     len
+}
+
+/// Returns the filter for the range of keys from `first` to `last`, in one partition.
+pub(super) fn range_filter(first: &Entity, last: &Entity) -> String {
+    format!(
+        "PartitionKey eq {} and RowKey ge {} and RowKey le {}",
+        quoted(first.partition_key()),
+        quoted(first.row_key()),
+        quoted(last.row_key())
+    )
 }
 
 /// Whether the error is about an entity, not about its table.

@@ -8,9 +8,8 @@
 //!
 //! `table::Loader` loads into a directory.
 
-use super::groups::{group_len, is_of_group, is_of_row};
+use super::groups::{TRIES_MAX, group_len, is_of_group, is_of_row, range_filter};
 use super::pages::Side;
-use super::slice::quoted;
 use super::workers;
 use crate::error::{Code, Error, ErrorKind, Result, put_quoted};
 use crate::json::odata::{Metadata, entity_text};
@@ -24,9 +23,6 @@ const WAITING_ROWS_MAX: usize = 10_000;
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// The groups that are sent at once.
 const WORKERS: usize = 4;
-/// The maximum number of times that a group is sent because its outcome is not known, or because
-/// other writers change its entities.
-const TRIES_MAX: usize = 5;
 
 /// Loads entities in any order. Each group has up to 100 entities of one partition.
 pub(crate) struct StoreLoader<'s> {
@@ -187,12 +183,7 @@ impl<'s> StoreLoader<'s> {
         tally: &mut Tally,
     ) -> Result<()> {
         let (Some(first), Some(last)) = (rows.get(index), rows.last()) else { return Ok(()) };
-        let filter = format!(
-            "PartitionKey eq {} and RowKey ge {} and RowKey le {}",
-            quoted(first.entity.partition_key()),
-            quoted(first.entity.row_key()),
-            quoted(last.entity.row_key())
-        );
+        let filter = range_filter(&first.entity, &last.entity);
         let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
         let is_compared = self.is_resumed || is_lost;
         let select: &[String] = if is_compared { &[] } else { &keys };

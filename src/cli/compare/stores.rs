@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Compare, Difference, Join};
-use crate::cli::endpoint::{Service, Store, unread};
+use crate::cli::endpoint::{Service, Store};
 use crate::cli::failure::Outcome;
 use crate::store::compare::Comparison;
 use crate::store::pages::{PAGE_MAX, Side};
@@ -33,7 +33,7 @@ impl Compare {
             return self.join_tables(join, (a, table), (b, with));
         }
         let names = |store: &Store| -> Outcome<BTreeSet<String>> {
-            Ok(store.get().tables().map_err(unread)?.into_iter().collect())
+            Ok(store.get().tables()?.into_iter().collect())
         };
         let (of_a, of_b) = (names(a)?, names(b)?);
         for name in &of_a {
@@ -45,8 +45,7 @@ impl Compare {
             if self.requests {
                 let side = Side { store: a.get(), table: name };
                 for entity in side.rows(&self.keys.filter(), &[], PAGE_MAX) {
-                    let entity = entity.map_err(unread)?;
-                    join.tell([name, name], Difference::Entities(Some(&entity), None))?;
+                    join.tell([name, name], Difference::Entities(Some(&entity?), None))?;
                 }
             }
         }
@@ -72,7 +71,7 @@ impl Compare {
             told.is_ok() && join.differences < join.most
         });
         told?;
-        join.compared += compared.map_err(unread)?;
+        join.compared += compared?;
         Ok(())
     }
 }

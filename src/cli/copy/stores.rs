@@ -150,7 +150,9 @@ impl Copy {
         let is_table_refused = self.dialect.is_some_and(|dialect| self.announce(dialect));
         // A new table would lack the entities that an earlier run has copied.
         if !self.is_dry() && !is_continued {
-            self.check_source(source)?;
+            if !matches!(target, Some(Store::Directory(..))) {
+                self.check_source(source)?;
+            }
             create_missing_table(to.get(), into.1)?;
         }
         let of = source.size(from.1);

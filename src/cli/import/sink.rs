@@ -10,7 +10,7 @@ use crate::cli::writer::Writer;
 use crate::error::ErrorKind;
 use crate::json::exec::load_mode;
 use crate::json::odata::{Metadata, entity_text, read_entity};
-use crate::model::{Entity, ValueRef};
+use crate::model::Entity;
 #[cfg(feature = "remote")]
 use crate::store::{load::StoreLoader, pages::Side};
 use crate::table::{LoadMode, Loader, Rejected};
@@ -112,17 +112,7 @@ fn is_present(writer: &Writer, table: &str, entity: &Entity) -> Outcome<bool> {
             }
         }
     };
-    // Not a number is equal to itself here.
-    Ok(found.is_some_and(|found| {
-        let mut pairs = found.properties().zip(entity.properties());
-        found.len() == entity.len() && pairs.all(|(a, b)| a == b || are_nan(a, b))
-    }))
-}
-
-/// True if both properties have the same name and are not a number, which equals nothing.
-fn are_nan(a: (&str, ValueRef<'_>), b: (&str, ValueRef<'_>)) -> bool {
-    matches!((a.1, b.1), (ValueRef::Double(x), ValueRef::Double(y)) if x.is_nan() && y.is_nan())
-        && a.0 == b.0
+    Ok(found.is_some_and(|found| found.has_properties_of(entity)))
 }
 
 impl<'w> Sink<'w> {

@@ -27,7 +27,7 @@ pub(crate) struct StateFile {
     written: Mutex<Option<Duration>>,
 }
 
-/// What the file has.
+/// The progress of a job, as the file stores it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Saved {
     /// The slices that are left to copy.

@@ -8,14 +8,9 @@ use super::plan::{Moving, StoreCopy, Tally, key};
 use crate::db::{CopyProblem, CopyProblemKind};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
-use crate::store::groups::{group_len, is_of_group, is_of_row};
+use crate::store::groups::{TRIES_MAX, group_len, is_of_group, is_of_row, range_filter};
 use crate::store::pages::{PAGE_MAX, Side};
-use crate::store::slice::quoted;
 use crate::table::{EntityGroup, quoted_entity};
-
-/// The maximum number of times that a group is sent because its outcome is not known, or because
-/// other writers change its entities.
-const TRIES_MAX: usize = 5;
 
 /// The writing of a page.
 pub(super) struct Writing<'w, 's> {
@@ -188,12 +183,7 @@ impl Writing<'_, '_> {
         let (Some(first), Some(last)) = (members.get(index), members.last()) else {
             return Ok(());
         };
-        let filter = format!(
-            "PartitionKey eq {} and RowKey ge {} and RowKey le {}",
-            quoted(first.row.copy.partition_key()),
-            quoted(first.row.copy.row_key()),
-            quoted(last.row.copy.row_key())
-        );
+        let filter = range_filter(&first.row.copy, &last.row.copy);
         let page = target.pages(vec![filter], &[], PAGE_MAX).next()?;
         for found in page.unwrap_or_default() {
             let is_found = |member: &Member<'_>| member.row.copy.row_key() == found.row_key();

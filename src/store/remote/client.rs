@@ -121,6 +121,11 @@ impl Remote {
         self.exchange.bill()
     }
 
+    /// Returns the URL of the service, without a signature.
+    pub(crate) fn name(&self) -> &str {
+        self.endpoint().name()
+    }
+
     fn endpoint(&self) -> &Endpoint {
         &self.exchange.endpoint
     }
@@ -212,7 +217,7 @@ fn about(error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remote({})", self.endpoint().name())
+        write!(f, "Remote({})", self.name())
     }
 }
 
