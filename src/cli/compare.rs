@@ -18,7 +18,7 @@ use super::endpoint::AccountArgs;
 use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
-use super::open::open_to_read;
+use super::open::{open_table, open_to_read};
 use super::output::{Output, counted};
 use super::progress::Progress;
 use crate::db::Db;
@@ -107,7 +107,8 @@ impl Compare {
         match &self.table {
             Some(table) => {
                 let with = self.with.as_ref().unwrap_or(table);
-                join.tables(&a.table(table)?, &b.table(with)?, &self.keys)?;
+                let of_a = open_table(&a, &self.a, table)?;
+                join.tables(&of_a, &open_table(&b, &self.b, with)?, &self.keys)?;
             }
             None => self.databases(&mut join, &a, &b)?,
         }

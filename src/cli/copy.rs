@@ -26,7 +26,7 @@ use super::endpoint::AccountArgs;
 use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Overwrite};
-use super::open::{Create, FilterArgs, open, open_to_read};
+use super::open::{Create, FilterArgs, open, open_table, open_to_read};
 use super::output::{
     Format, Output, TableArgs, print, with_thousands, without_control, write_cells, write_counters,
 };
@@ -54,7 +54,7 @@ pub(super) struct Copy {
     db: Place,
     /// The table
     table: String,
-    /// The target database, created if it is missing [default: the same]
+    /// The target database, created if it is missing [default with --into or --check: the same]
     #[arg(long, value_name = "DB", required_unless_present_any = ["into", "check"])]
     to: Option<Place>,
     /// The target table, created if it is missing [default: the same name]
@@ -206,6 +206,7 @@ impl Copy {
         if let Some(dialect) = self.dialect {
             return self.run_check(dialect, filter);
         }
+        self.check_apart()?;
         let db = match &self.to {
             // The process that has the source open cannot write to another database.
             Some(to) if !files::is_same(&self.db, to) => match self.then_delete {
@@ -217,7 +218,7 @@ impl Copy {
                 there => return self.ask(&there, &clock),
             },
         };
-        let source = db.table(&self.table)?;
+        let source = open_table(&db, &self.db, &self.table)?;
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
@@ -297,6 +298,22 @@ impl Copy {
         Ok(check_table_name(self.target_name())?)
     }
 
+    /// Fails if each entity would be copied onto itself.
+    fn check_apart(&self) -> Outcome {
+        let is_within = self.to.as_ref().is_none_or(|to| files::is_same(&self.db, to));
+        let is_same = is_within && self.target_name().eq_ignore_ascii_case(&self.table);
+        if is_same && !self.is_rekeyed() {
+            let text = "source and target are the same table; use --into, or --partition-key and \
+                        --row-key";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn is_rekeyed(&self) -> bool {
+        self.partition_key.is_some() || self.row_key.is_some()
+    }
+
     fn job(&self, source: &Table, target: &Table, filter: Filter) -> Outcome<CopyJob> {
         let mut job = CopyJob::new(source, target).filter(filter)?;
         job = job.then_delete(self.then_delete).replace(self.replace);
@@ -330,8 +347,17 @@ impl Copy {
         fields: &[(&'static str, u64)],
     ) -> io::Result<()> {
         write_fields(output, fields, self.format)?;
-        if self.rejects.is_none() && self.format == Format::Table {
+        if self.format == Format::Csv {
+            return Ok(());
+        }
+        if self.rejects.is_none() {
             show_problems(summary);
+        }
+        if summary.conflicts > 0 && !self.replace && !self.is_rekeyed() {
+            eprint_line(
+                "conflicts: `rowstone compare` lists the differences; --replace overwrites the \
+                 target's entities",
+            );
         }
         Ok(())
     }
@@ -352,10 +378,8 @@ fn put_summary(
 fn show_problems(summary: &CopySummary) {
     for problem in summary.problems.iter().take(SHOWN_MAX) {
         let (pk, rk) = &problem.source;
-        let target = match &problem.target {
-            Some((pk, rk)) => format!(" for '{pk}' '{rk}'"),
-            None => String::new(),
-        };
+        let target = problem.target.as_ref().filter(|target| **target != problem.source);
+        let target = target.map(|(pk, rk)| format!(" for '{pk}' '{rk}'")).unwrap_or_default();
         let (kind, message) = (problem.kind.as_str(), &problem.message);
         let line = format!("{kind}: '{pk}' '{rk}'{target}: {message}");
         // Escapes control characters, because a rejected key may contain any character.

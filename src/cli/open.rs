@@ -7,9 +7,11 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
+use crate::error::Result;
 use crate::options::{Durability, OnFull, Options};
 use crate::query::Filter;
 use crate::sync::{Condvar, Mutex};
+use crate::table::Table;
 
 /// Whether a command may create the database that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,11 @@ pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
 /// writing it, the state after the last durable commit is shown.
 pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
     Db::open_read_only(path).map_err(Failure::Open).map(|db| noted(db, path))
+}
+
+/// Opens a table of the database at `path`. The error for a missing table names the database.
+pub(super) fn open_table(db: &Db, path: &Path, name: &str) -> Result<Table> {
+    db.table(name).map_err(|error| error.about(|| path.display().to_string()))
 }
 
 pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) -> Outcome<Db> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Compare, Difference, Join};
 use crate::cli::endpoint::{Service, Store};
 use crate::cli::failure::Outcome;
+use crate::cli::open::open_table;
 use crate::store::compare::Comparison;
 use crate::store::pages::{PAGE_MAX, Side};
 
@@ -30,6 +31,11 @@ impl Compare {
     fn join_stores(&self, join: &mut Join, [a, b]: &[Store; 2]) -> Outcome {
         if let Some(table) = &self.table {
             let with = self.with.as_ref().unwrap_or(table);
+            for (store, place, table) in [(a, &self.a, table), (b, &self.b, with)] {
+                if let Store::Directory(db) = store {
+                    open_table(db, place, table).map_err(unread)?;
+                }
+            }
             return self.join_tables(join, (a, table), (b, with));
         }
         let names = |store: &Store| -> Outcome<BTreeSet<String>> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Copy;
 use crate::cli::failure::{Failure, Outcome, eprint_line};
-use crate::cli::open::open_to_read;
+use crate::cli::open::{open_table, open_to_read};
 use crate::cli::output::print;
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
@@ -19,7 +19,7 @@ impl Copy {
     pub(super) fn run_check(&self, dialect: Dialect, filter: Filter) -> Outcome {
         let clock = SystemClock::new();
         let db = open_to_read(&self.db)?;
-        let source = db.table(&self.table)?;
+        let source = open_table(&db, &self.db, &self.table)?;
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::{Copy, put_summary};
 use crate::billing::{Bill, Prices};
 use crate::cli::endpoint::{Service, create_missing_table};
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome, eprint_line};
 use crate::cli::files::{append, check_outside};
-use crate::cli::open::{Create, open, open_to_read};
+use crate::cli::open::{Create, open, open_table, open_to_read};
 use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
@@ -83,6 +83,9 @@ impl Copy {
             }
             None => directory(open_to_read(&self.db)?, &self.db),
         };
+        if let Store::Directory(db, _) = &source {
+            open_table(db, &self.db, &self.table)?;
+        }
         let target = match (&self.to, to) {
             (_, Some(Some(service))) => Some(Store::Service(service)),
             _ if self.is_dry() => None,
@@ -123,7 +126,8 @@ impl Copy {
         // Names of tables and hosts ignore case. `job` finds other aliases by their entities.
         let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         if is_same(from.0, into.0) && is_same(from.1, into.1) && !self.is_dry() {
-            let text = format!("source and target are both the table {} of {}", from.1, from.0);
+            let (table, of) = (from.1, from.0);
+            let text = format!("source and target are both the table {table} of {of}; use --into");
             return Err(Failure::Usage(text));
         }
         self.stores.state.as_deref().map_or(Ok(()), check_outside)?;
@@ -170,6 +174,9 @@ impl Copy {
         let seconds = clock.monotonic().as_secs_f64();
         let bill = self.bill(source, target, &traffic);
         print(|output| self.write_billed(output, (&summary, seconds), bill.as_ref(), &prices))?;
+        if is_continued {
+            eprint_line("continued: the counts are of this run only; problems are of all runs");
+        }
         match summary.problem_count() > 0 || is_table_refused {
             true => Err(Failure::Rejected),
             false => Ok(()),

@@ -44,12 +44,37 @@ fn rows_that_cannot_be_copied_are_reported() {
     assert_eq!(bad.lines().count(), 3);
     assert!(bad.contains(r#""kind":"refused","PartitionKey":"open","RowKey":"20","message":"#));
     place.fails("copy db Orders", 2, &["--to"]);
-    place.fails("copy db Orders --into Orders", 1, &["both keys"]);
+    place.fails("copy db Orders --into Orders --row-key {Year}", 1, &["both keys"]);
     place.fails("copy db Orders --into Other --row-key {", 1, &["lone brace"]);
     place.fails("copy db Orders --to new --row-key {", 1, &["lone brace"]);
     place.fails("copy db Orders --to new --into no-name", 1, &["resource name"]);
     assert!(!place.path("new").exists(), "created by a failed command");
     place.fails("copy db Orders --into Other --filter A=1", 2, &["A=1"]);
+}
+
+#[test]
+fn refused_copies_say_what_to_do() {
+    let place = orders();
+    let other = r#"{"PartitionKey":"open","RowKey":"17","Year":1}"#;
+    place.feed("put new Orders -", other).ok();
+    let run = place.run("copy db Orders --to new");
+    let said = "conflict: 'open' '17': the target has other properties under the key\n\
+        conflicts: `rowstone compare` lists the differences; --replace overwrites the target's \
+        entities\n";
+    assert_eq!((run.status, &*run.err), (Some(3), said));
+    place.ok("copy db Orders --to new --replace");
+    let missing = "The table specified does not exist. (table 'None' of";
+    place.fails("copy db None --to new", 1, &[&format!("{missing} db)")]);
+    place.fails("copy db None --check --dialect azure", 1, &[&format!("{missing} db)")]);
+    place.fails("compare db new --table None", 2, &[&format!("{missing} db)")]);
+    place.fails("compare db new --table Orders --with None", 2, &[&format!("{missing} new)")]);
+    for target in ["--to db", "--to ./db --into orders", "--into Orders"] {
+        let same = "source and target are the same table; use --into, or --partition-key and";
+        place.fails(&format!("copy db Orders {target}"), 2, &[same]);
+    }
+    let help = place.ok("copy --help");
+    let help: Vec<_> = help.split_whitespace().collect();
+    assert!(help.join(" ").contains("[default with --into or --check: the same]"));
 }
 
 #[test]
