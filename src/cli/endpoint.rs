@@ -228,7 +228,11 @@ impl AccountArgs {
                     );
                     return Err(Failure::Usage(text));
                 };
-                Remote::open(&with_account(text, &read_account(file)?)?)
+                let is_variable = file.starts_with("env:");
+                let source = if is_variable { file.clone() } else { format!("file:{file}") };
+                let account = referenced(&source).map_err(|error| Failure::Usage(error.chain()))?;
+                let joined = with_account(text, &account.unwrap_or_default())?;
+                Remote::open(&joined).map(|remote| remote.with_source(source))
             }
         };
         let remote = opened.map_err(|error| Failure::Usage(format!("{text}: {error}")))?;
@@ -318,14 +322,6 @@ pub(super) fn condition(etag: Option<&str>) -> Outcome<Condition> {
         None | Some("*") => Ok(Condition::Any),
         Some(etag) => Ok(Condition::Match(etag.parse::<ETag>()?)),
     }
-}
-
-/// Reads the text that has the account of a URL.
-#[cfg(feature = "remote")]
-fn read_account(file: &str) -> Outcome<String> {
-    let text = if file.starts_with("env:") { file.to_owned() } else { format!("file:{file}") };
-    let read = referenced(&text).map_err(|error| Failure::Usage(error.chain()))?;
-    Ok(read.unwrap_or_default())
 }
 
 /// Returns a connection string for `url`. The account's own address does not count.

@@ -85,10 +85,9 @@ impl Remote {
     /// As [`open`](Self::open), and `InvalidInput` for a property name that is not allowed, a
     /// secondary location whose address is unknown, and a file of certificates without any.
     pub fn open_with(text: &str, options: RemoteOptions) -> Result<Self> {
-        let endpoint = match referenced(text)? {
-            Some(text) => Endpoint::read(&text)?,
-            None => Endpoint::read(text)?,
-        };
+        let read = referenced(text)?;
+        let mut endpoint = Endpoint::read(read.as_deref().unwrap_or(text))?;
+        endpoint.source = read.map(|_| text.to_owned());
         if !options.plain_http {
             endpoint.check_protection()?;
         }
@@ -113,6 +112,14 @@ impl Remote {
         options: RemoteOptions,
     ) -> Self {
         Self { exchange: Arc::new(Exchange::new(endpoint, transport, clock, rng, options)) }
+    }
+
+    /// Sets the text `env:NAME` or `file:PATH` from which the credential was read.
+    pub(crate) fn with_source(mut self, source: String) -> Self {
+        if let Some(exchange) = Arc::get_mut(&mut self.exchange) {
+            exchange.endpoint.source = Some(source);
+        }
+        self
     }
 
     /// Returns what the service bills for the requests that it has answered: transactions and bytes
@@ -160,12 +167,25 @@ impl Remote {
         Ok(Write { is_once: etag.is_some(), ..write(draft, table, operation.keys(), id, etag) })
     }
 
+    /// Adds the table or entity of a request; the service, if it has no such table.
+    fn about(&self, error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
+        let object = || keys.map_or_else(|| quoted("table", table), |keys| named(table, keys));
+        if error.code() == Code::TableNotFound.as_str() {
+            let service = self.endpoint().name();
+            return error.about(|| format!("{} of {service}", quoted("table", table)));
+        }
+        match error.kind() {
+            ErrorKind::Io => error.during(format!("request for {}", object())),
+            _ => error.about(object),
+        }
+    }
+
     fn put(&self, table: &str, operation: Operation) -> Result<ETag> {
         let (partition_key, row_key) = operation.keys();
         let keys = (partition_key.to_owned(), row_key.to_owned());
         let write = self.operation(table, operation);
         let done = write.and_then(|write| self.exchange.write(&write, response::etag, |etag| etag));
-        done.map_err(|error| about(error, table, Some((&keys.0, &keys.1))))
+        done.map_err(|error| self.about(error, table, Some((&keys.0, &keys.1))))
     }
 
     fn table(&self, draft: Draft, table: &str) -> Result<()> {
@@ -174,7 +194,7 @@ impl Remote {
         let (row, id, etag, is_once) = (None, None, None, false);
         let write = Write { draft, table, object, row, id, etag, is_once };
         let done = self.exchange.write(&write, response::done, drop);
-        done.map_err(|error| about(error, &write.table, None))
+        done.map_err(|error| self.about(error, &write.table, None))
     }
 }
 
@@ -203,16 +223,6 @@ fn named(table: &str, keys: (&str, &str)) -> String {
     let mut text = quoted_entity(keys);
     put_quoted(&mut text, " of table", table);
     text
-}
-
-/// Adds the table or entity of a request.
-fn about(error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
-    let keys = keys.filter(|_| error.code() != Code::TableNotFound.as_str());
-    let object = || keys.map_or_else(|| quoted("table", table), |keys| named(table, keys));
-    match error.kind() {
-        ErrorKind::Io => error.during(format!("request for {}", object())),
-        _ => error.about(object),
-    }
 }
 
 impl fmt::Debug for Remote {
@@ -264,7 +274,7 @@ impl TableStore for Remote {
         }
         let draft = Draft::get(table, partition_key, row_key, select);
         let found = self.exchange.read(&draft, response::entity);
-        found.map_err(|error| about(error, table, Some((partition_key, row_key))))
+        found.map_err(|error| self.about(error, table, Some((partition_key, row_key))))
     }
 
     fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
@@ -308,14 +318,14 @@ impl TableStore for Remote {
             Condition::None => self.exchange.write(&write, response::done_or_absent, drop),
             _ => self.exchange.write(&write, response::done, drop),
         });
-        done.map_err(|error| about(error, table, Some((partition_key, row_key))))
+        done.map_err(|error| self.about(error, table, Some((partition_key, row_key))))
     }
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         check::table(table).map_err(|error| error.at_index(0))?;
         check::group(group).map_err(|error| {
             let failed = error.index().and_then(|index| group.operations().get(index));
-            about(error, table, failed.map(Operation::keys))
+            self.about(error, table, failed.map(Operation::keys))
         })?;
         let mut operations = group.operations().to_vec();
         let id = self.new_id();
@@ -341,7 +351,7 @@ impl TableStore for Remote {
         };
         self.exchange.write(&write, read, found).map_err(|error| {
             let keys = error.index().and_then(|index| operations.get(index)).map(Operation::keys);
-            about(error, table, keys)
+            self.about(error, table, keys)
         })
     }
 
@@ -352,7 +362,7 @@ impl TableStore for Remote {
         let top = if page.top == 0 { PAGE_MAX } else { page.top };
         let draft = |top| Draft::query(table, (page.filter, page.select, top), next);
         let found = self.exchange.page(draft, top);
-        let (entities, next) = found.map_err(|error| about(error, table, None))?;
+        let (entities, next) = found.map_err(|error| self.about(error, table, None))?;
         let next = next.filter(|_| !mutant!("dropped-page") || entities.len() >= top);
         let next = next.map(|(partition, row)| Continuation::new(store, partition, row));
         Ok(EntityPage { entities, next })

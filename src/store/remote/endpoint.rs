@@ -4,6 +4,7 @@
 //! * no formatting of an endpoint shows a key or a signature;
 //! * the URL has neither a user name nor a query string, so that errors may show it.
 
+use std::env::VarError;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
@@ -22,6 +23,8 @@ pub(crate) struct Endpoint {
     pub(super) secondary: Option<(String, String)>,
     pub(crate) account: String,
     pub(crate) credential: Credential,
+    /// The text `env:NAME` or `file:PATH` from which the credential was read.
+    pub(super) source: Option<String>,
 }
 
 /// A location of an account's data. The secondary is read-only and lags behind.
@@ -75,7 +78,7 @@ impl Endpoint {
                 (base.replacen(&before, &format!("{before}-secondary"), 1), String::new())
             }),
         };
-        Ok(Self { base, path, secondary, account, credential })
+        Ok(Self { base, path, secondary, account, credential, source: None })
     }
 
     /// Returns the URL and the path of a location; those of the primary if the other is unknown.
@@ -96,7 +99,6 @@ impl Endpoint {
     /// # Errors
     /// `InvalidInput`.
     pub(super) fn check_protection(&self) -> Result<()> {
-        let is_local = |base: &str| is_this_machine(split_url(base).map_or("", |parts| parts.1));
         let others = self.secondary.iter().map(|(base, _)| base);
         let mut plain = others.chain([&self.base]).filter(|base| base.starts_with("http://"));
         match plain.all(|base| is_local(base)) {
@@ -105,6 +107,11 @@ impl Endpoint {
                 "plain HTTP would send data unprotected: use https, or the option plain_http",
             )),
         }
+    }
+
+    /// Whether the service is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        is_local(&self.base)
     }
 
     /// Returns a name of the store, which continuations contain.
@@ -207,9 +214,9 @@ impl Credential {
 /// Reads the text that `env:NAME` or `file:PATH` names. Returns `None` for another text.
 ///
 /// # Errors
-/// `InvalidInput` if there is no such variable, for a name that may be a connection string, which
-/// no error shows, and for a file that is longer than 64 KiB or not UTF-8; `Io` if the file cannot
-/// be read.
+/// `InvalidInput` if there is no such variable or it is empty, for a name that may be a connection
+/// string, which no error shows, and for a file that is longer than 64 KiB or not UTF-8; `Io` if
+/// the file cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     let has_prefix = text.starts_with("env:") || text.starts_with("file:");
@@ -217,8 +224,14 @@ pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
         return Err(refused("the name after env: or file: has one of ; ? & ="));
     }
     if let Some(name) = text.strip_prefix("env:") {
-        let missing = |_| refused(&format!("the environment has no text variable {name}"));
-        return std::env::var(name).map(Some).map_err(missing);
+        let problem = match std::env::var(name) {
+            Ok(text) if !text.trim().is_empty() => return Ok(Some(text)),
+            Ok(_) => "is empty",
+            Err(VarError::NotPresent) => "is not set (export it)",
+            Err(VarError::NotUnicode(_)) => "is not UTF-8",
+        };
+        let text = format!("the environment variable {name} {problem}");
+        return Err(Error::refused_with(Code::InvalidInput, text));
     }
     let Some(path) = text.strip_prefix("file:") else { return Ok(None) };
     let failed = |error| Error::io(format!("read {path}"), error);
@@ -232,7 +245,9 @@ pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     text.map(Some).map_err(|_| refused(&format!("{path} is not UTF-8")))
 }
 
-fn is_this_machine(host: &str) -> bool {
+/// Whether the host of a URL is this machine.
+fn is_local(base: &str) -> bool {
+    let host = split_url(base).map_or("", |parts| parts.1);
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),

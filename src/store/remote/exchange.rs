@@ -15,7 +15,7 @@ use super::endpoint::{Credential, Endpoint, Location};
 use super::options::RemoteOptions;
 use super::request::Draft;
 use super::response::{self, Page, Refusal, error_of};
-use super::transport::{NoAnswer, Request, Response, Transport};
+use super::transport::{NoAnswer, REFUSED, Request, Response, Transport};
 use crate::billing::Bill;
 use crate::clock::{Clock, TICKS_PER_SECOND};
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -346,8 +346,12 @@ impl Exchange {
             true => "no complete answer from",
             false => "cannot reach",
         };
+        let hint = match problem == REFUSED && self.endpoint.is_local() {
+            true => "; Azurite or `rowstone serve` must be running there",
+            false => "",
+        };
         let base = self.endpoint.name();
-        let text = format!("{text} {base}: {}", self.shown(request, problem));
+        let text = format!("{text} {base}: {}{hint}", self.shown(request, problem));
         let (error, is_too_large) = (Error::new(ErrorKind::Io, text), *is_too_large);
         Failure { error, effect, is_too_large, pause: Duration::ZERO }
     }
@@ -370,7 +374,11 @@ impl Exchange {
                     true => message,
                     false => {
                         let code = self.shown(request, &fault.code);
-                        format!("{base} answered {} {code}: {message}", fault.status)
+                        let whose = match (fault.status, &self.endpoint.source) {
+                            (401 | 403, Some(source)) => format!(" to the credential of {source}"),
+                            _ => String::new(),
+                        };
+                        format!("{base} answered {} {code}{whose}: {message}", fault.status)
                     }
                 };
                 let is_code = |code: Code| fault.code == code.as_str();

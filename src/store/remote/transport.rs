@@ -71,6 +71,8 @@ const BODY_MAX: u64 = 16 << 20;
 pub(super) const NOT_TEXT: &str = "\u{fffd}";
 /// The maximum length of the headers of an answer, in bytes.
 const HEADERS_MAX: usize = 64 << 10;
+/// The problem if no program listens at the address.
+pub(super) const REFUSED: &str = "connection refused";
 /// The maximum time for a connection, so that an unreachable service is soon noticed.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// The maximum number of idle connections.
@@ -184,6 +186,7 @@ fn no_answer(error: &ureq::Error) -> NoAnswer {
     let problem = certificate.unwrap_or_else(|| match error {
         Error::Timeout(Timeout::Resolve | Timeout::Connect) => "no connection in time".to_owned(),
         Error::Timeout(_) => "the time for the request is over".to_owned(),
+        Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => REFUSED.to_owned(),
         Error::BodyExceedsLimit(max) => format!("the body is longer than {max} bytes"),
         // These have the URL.
         Error::BadUri(_) | Error::RequireHttpsOnly(_) => "the URL is refused".to_owned(),

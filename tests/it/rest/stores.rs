@@ -136,7 +136,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("copy src Tab --to env:STORE --state src/000123.sst", "in the directory of a database"),
         ("copy env:STORE Tab --into Tab", "both the table Tab"),
         ("copy env:STORE Tab --into tAB --then-delete", "both the table Tab"),
-        ("copy env:MISSING Tab --to other", "no text variable MISSING"),
+        ("copy env:MISSING Tab --to other", "MISSING is not set (export it)"),
         ("scan http://127.0.0.1:1/devstoreaccount1 Tab", "--account-file"),
         // Other verbs accept a path only.
         ("stats env:STORE", "must be a path"),
@@ -170,6 +170,27 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
     stores.place.write("account", "UseDevelopmentStorage=true\n");
     let url = stores.url();
     stores.ok(&format!("create-table {url} Tab --account-file account"));
+}
+
+#[test]
+fn errors_name_the_store() {
+    let stores = Stores::new(1);
+    stores.ok("create-table env:STORE Tab");
+    let of_service = format!("(table 'None' of {})", stores.url());
+    for (arguments, status, text) in [
+        ("copy env:STORE None --to back", 1, &*of_service),
+        ("copy src None --to env:STORE", 1, "(table 'None' of src)"),
+        ("copy src None --to env:STORE --dry-run", 1, "(table 'None' of src)"),
+        ("compare src env:STORE --table None", 2, "(table 'None' of src)"),
+        ("compare src env:STORE --table Tab --with None", 2, &*of_service),
+        ("compare env:STORE src --table Tab --with None", 2, "(table 'None' of src)"),
+    ] {
+        stores.fails(arguments, status, text);
+    }
+    let mut command = stores.command("tables env:EMPTY");
+    let output = command.env("EMPTY", " ").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("the environment variable EMPTY is empty"), "{text}");
 }
 
 #[test]
@@ -315,6 +336,7 @@ fn a_copy_with_a_signature_for_one_table() {
     stores.ok("create-table env:STORE Tab");
     let (status, text) = run("raud", copy);
     assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("continued: the counts are of this run only"), "{text}");
     stores.ok("compare src env:STORE --table Tab");
 }
 

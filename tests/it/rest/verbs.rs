@@ -202,7 +202,7 @@ fn an_import_into_a_service_is_that_into_a_directory() {
     }
     let import = format!("import env:STORE New {import}");
     stores.fails(&format!("{import} --durability os"), 2, "--durability is for a directory");
-    stores.fails(&import.replace("STORE", "MISSING"), 2, "no text variable MISSING");
+    stores.fails(&import.replace("STORE", "MISSING"), 2, "MISSING is not set (export it)");
     stores.fails(&import.replace("flights.csv", "missing.csv"), 1, "missing.csv");
     assert!(!stores.ok("tables env:STORE").contains("New"));
 }
@@ -301,8 +301,12 @@ fn a_refused_key_ends_a_command_and_rejects_no_row() {
             text.contains("AuthenticationFailed") && text.contains(&url),
             "{arguments}: {text}"
         );
+        assert!(text.contains("to the credential of env:STORE: "), "{arguments}: {text}");
         assert!(!text.contains("d3Jvbmc"), "{arguments}: {text}");
     }
+    stores.place.write("wrong", name);
+    let tables = format!("tables {url} --account-file wrong");
+    stores.fails(&tables, 1, "to the credential of file:wrong: ");
     assert!(!stores.place.path("rows.ndjson").exists(), "made by a failed command");
 }
 

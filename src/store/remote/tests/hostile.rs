@@ -272,6 +272,14 @@ fn a_file_with_a_connection_string_has_at_most_64_kib() {
     assert_eq!(Remote::open(&missing).unwrap_err().kind(), ErrorKind::Io);
 }
 
+#[test]
+fn an_address_of_this_machine_without_a_server_is_explained() {
+    let text = format!("AccountName=acme;AccountKey={KEY};TableEndpoint=http://127.0.0.1:1/acme");
+    let error = Remote::open_with(&text, options()).unwrap().tables().unwrap_err().to_string();
+    let said = "http://127.0.0.1:1/acme: connection refused; Azurite or `rowstone serve` must be";
+    assert!(error.contains(said), "{error}");
+}
+
 /// The bodies have no code, and the signature is where an error cuts them, or at their beginning.
 #[test]
 fn no_error_shows_a_part_of_a_bare_signature() {
