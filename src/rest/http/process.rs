@@ -3,6 +3,7 @@
 //!
 //! `server` handles connections, and `cli::service` parses the arguments.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -70,9 +71,16 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     site.limits.connections = fd_limit::connections(site.limits.connections)?;
     let pool = WorkerPool::new(site.limits.requests);
     let pool = pool.map_err(|error| format!("no threads: {error}"))?;
-    let listen = |address| pool.run(server::listen(address)).map_err(cannot_listen);
-    let listener = listen(site.listen)?;
-    let metrics = site.metrics.map(listen).transpose()?;
+    let listen = |address, option| {
+        pool.run(server::listen(address)).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("{}; choose another port with {option}", cannot_listen(error))
+            }
+            _ => cannot_listen(error),
+        })
+    };
+    let listener = listen(site.listen, "--listen")?;
+    let metrics = site.metrics.map(|address| listen(address, "--metrics")).transpose()?;
     Ok(Ready { site, tls, pool, listener, metrics })
 }
 
@@ -112,7 +120,7 @@ impl Ready {
     }
 }
 
-fn cannot_listen(error: std::io::Error) -> String {
+fn cannot_listen(error: io::Error) -> String {
     format!("cannot listen on {error}")
 }
 

@@ -186,6 +186,7 @@ fn errors_at_the_start_are_reported() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot listen") && said.contains(&server.at.to_string()), "{said}");
+    assert!(said.contains("choose another port with --listen"), "{said}");
     assert!(!place.path("other").exists(), "nothing is created by a refusal");
 }
 
