@@ -82,7 +82,7 @@ pub(super) struct Converter<'c> {
 }
 
 /// Advice for text that is not UTF-8, which is most likely Latin-1.
-pub(super) const NOT_UTF8: &str = "not UTF-8 (try: iconv -f LATIN1 -t UTF-8)";
+const NOT_UTF8: &str = "not UTF-8 (try: iconv -f LATIN1 -t UTF-8)";
 const TYPE_SUFFIX: &str = "@type";
 /// Short names of types, in addition to the names without `Edm.`.
 const SHORT_NAMES: [(&str, EdmType); 3] =
@@ -229,6 +229,9 @@ impl Column {
         let (name, shown) = (&self.name, shown(field));
         let problem = match edm {
             EdmType::String => format!("column '{name}': '{shown}' is {NOT_UTF8}"),
+            EdmType::Int32 if text.parse::<i64>().is_ok() => {
+                format!("column '{name}': '{shown}' is not of type {edm} ({})", use_long(name))
+            }
             _ => format!("column '{name}': '{shown}' is not of type {edm}"),
         };
         Error::refused_with(Code::InvalidInput, problem)
@@ -299,6 +302,11 @@ impl<'c> Converter<'c> {
         }
         Ok(())
     }
+}
+
+/// Advice for an integer that is too large for its property.
+pub(super) fn use_long(name: &str) -> String {
+    format!("use --type {name}=long")
 }
 
 fn key_text(key: &[u8]) -> Result<&str> {

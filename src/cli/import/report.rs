@@ -9,8 +9,9 @@ use crate::cli::failure::Outcome;
 use crate::cli::files::Overwrite;
 use crate::cli::output::{counted, with_thousands};
 use crate::cli::progress::Progress;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::json;
+use crate::model::KeyPart;
 
 /// The maximum number of rejected rows that are printed if no --rejects file is given.
 const SHOWN_MAX: u64 = 10;
@@ -69,14 +70,24 @@ impl Rejects {
 }
 
 fn plain_line(unit: &str, line: u64, error: &Error) -> String {
-    format!("{unit} {line}: {error} ({})", error.code())
+    format!("{unit} {line}: {} ({})", text_of(error), error.code())
+}
+
+/// Returns the text of an error. For a refused key it says which characters are not allowed.
+fn text_of(error: &Error) -> String {
+    let is_of = |part: KeyPart| error.message().contains(&format!("The '{}' param", part.name()));
+    let is_of_key = [KeyPart::PartitionKey, KeyPart::RowKey].into_iter().any(is_of);
+    match is_of_key && error.code() == Code::OutOfRangeInput.as_str() {
+        true => format!("{error}; keys must not have / \\ # ? or control characters"),
+        false => error.to_string(),
+    }
 }
 
 fn report_json(unit: &str, line: u64, error: &Error) -> String {
     json::object(|object| {
         object.raw(unit, line);
         object.text("code", error.code());
-        object.text("message", &error.to_string());
+        object.text("message", &text_of(error));
     })
 }
 
@@ -127,7 +138,6 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
 
     #[test]
     fn summaries() {

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use clap::ValueEnum;
 
-use super::columns::{Choices, Columns, Converter, NOT_UTF8};
+use super::columns::{Choices, Columns, Converter, use_long};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
 use crate::error::{Code, Error, Result};
@@ -165,16 +165,23 @@ impl MemberKeys {
 
     pub(super) fn entity(&mut self, object: &[u8]) -> Result<Entity> {
         let text = std::str::from_utf8(object).map_err(|_| {
-            Error::refused_with(Code::InvalidInput, format!("the text is {NOT_UTF8}"))
+            let text = "the text is not UTF-8 (BLOBs must be Base64, with --type NAME=binary)";
+            Error::refused_with(Code::InvalidInput, text)
         })?;
         let Choices { renames, skip, types, .. } = &self.choices;
         let mut members = Members::read(text)?;
         if !(renames.is_empty() && skip.is_empty() && types.is_empty()) {
             members.adapt(renames, skip, types)?;
         }
-        let pk = self.key(&members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
-        let rk = self.key(&members, KeyPart::RowKey, self.row_key.as_ref())?;
-        members.entity(&pk, &rk, &mut self.encoder)
+        let (pk, rk) = self.keys(&members)?;
+        let entity = members.entity(&pk, &rk, &mut self.encoder);
+        entity.map_err(|error| with_advice(error, &members))
+    }
+
+    /// Returns the keys of the entity of an object.
+    pub(super) fn keys(&self, members: &Members<'_>) -> Result<(String, String)> {
+        let pk = self.key(members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
+        Ok((pk, self.key(members, KeyPart::RowKey, self.row_key.as_ref())?))
     }
 
     fn key(
@@ -195,6 +202,17 @@ impl MemberKeys {
             Ok(key) if !missing.get() => Ok(key),
             _ => Err(Error::refused(Code::PropertiesNeedValue)),
         }
+    }
+}
+
+/// Adds advice to the error for an integer that is too large for an Int32.
+fn with_advice(error: Error, members: &Members<'_>) -> Error {
+    let is_long = |name: &&str| members.raw(name).is_some_and(|text| text.parse::<i64>().is_ok());
+    let is_named =
+        |name: &&str| error.message().contains(&format!("'{name}' is not of type Edm.Int32"));
+    match members.names().find(|name| is_named(name) && is_long(name)) {
+        Some(name) => error.with_message(format!("{} ({})", error.message(), use_long(name))),
+        None => error,
     }
 }
 
