@@ -24,7 +24,7 @@ const PARTITIONS_MEMORY_MAX: usize = 8 << 20;
 
 /// The keys found in a file.
 pub(in crate::cli) struct Sample {
-    /// The number of rows, without those that an import would reject.
+    /// The number of rows, without those that are malformed or have no such keys.
     pub(in crate::cli) rows: u64,
     /// The partitions by the requested PartitionKey, if one was requested.
     pub(in crate::cli) data: Option<DataShape>,
@@ -106,22 +106,22 @@ impl<'t> Counting<'t> {
     }
 
     fn read_ndjson(&mut self, source: impl Read, path: &str) -> Outcome {
-        let mut keys = self.member_keys()?;
+        let keys = self.member_keys()?;
         let mut lines = Lines::new(source, LINE_BYTES_MAX);
         while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
             if let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) {
-                self.add_object(&mut keys, bytes);
+                self.add_object(&keys, bytes);
             }
         }
         Ok(())
     }
 
     fn read_json(&mut self, source: impl Read, path: &str) -> Outcome {
-        let mut keys = self.member_keys()?;
+        let keys = self.member_keys()?;
         let mut elements = Elements::new(source, LINE_BYTES_MAX);
         while let Some(element) = elements.next().map_err(|error| unreadable(path, &error))? {
             if let Some(bytes) = element.bytes {
-                self.add_object(&mut keys, bytes);
+                self.add_object(&keys, bytes);
             }
         }
         Ok(())
@@ -134,17 +134,17 @@ impl<'t> Counting<'t> {
         MemberKeys::new(template(self.partition_key), template(self.row_key))
     }
 
-    /// Counts a row in JSON, unless an import would reject it.
-    fn add_object(&mut self, keys: &mut MemberKeys, bytes: &[u8]) {
+    /// Counts a row in JSON, unless it has no such keys. Its values may need options of an import.
+    fn add_object(&mut self, keys: &MemberKeys, bytes: &[u8]) {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let (Ok(entity), Ok(members)) = (keys.entity(bytes), Members::read(text)) else { return };
+        let Ok(members) = Members::read(text) else { return };
+        let Ok((partition_key, row_key)) = keys.keys(&members) else { return };
         self.rows += 1;
         // A member that the first row lacks is missing in a row, so it cannot form keys.
         let columns = self.columns.get_or_insert_with(|| Columns::new(members.names()));
         columns.add(|_, name| members.raw(name));
         if self.partition_key.is_some() {
-            let row_key = entity.row_key().as_bytes();
-            self.add(entity.partition_key(), row_key, bytes.len() as u64);
+            self.add(&partition_key, row_key.as_bytes(), bytes.len() as u64);
         }
     }
 
