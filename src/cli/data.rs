@@ -158,7 +158,7 @@ pub(super) struct Scan {
     #[command(flatten)]
     keys: KeyArgs,
     /// At most this many entities
-    #[arg(long)]
+    #[arg(long, alias = "limit")]
     top: Option<usize>,
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_delimiter = ',')]

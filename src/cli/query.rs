@@ -47,7 +47,7 @@ pub(super) struct Query {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
     select: Option<Vec<String>>,
     /// At most this many entities
-    #[arg(long, value_name = "N", conflicts_with_all = ["count", "aggregate"])]
+    #[arg(long, alias = "limit", value_name = "N", conflicts_with_all = ["count", "aggregate"])]
     top: Option<usize>,
     /// Print at most 1,000 entities, and how to continue; the default for a table on a terminal
     /// without --top

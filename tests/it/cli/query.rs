@@ -20,6 +20,16 @@ fn grid() -> Place {
     place
 }
 
+#[test]
+fn the_limit_of_sql_is_accepted() {
+    let place = parts();
+    for command in ["query", "scan"] {
+        let limited = place.ok(&format!("{command} db parts --limit 1 --format ndjson"));
+        assert_eq!(limited.lines().count(), 1, "{command}: {limited}");
+        assert!(!place.ok(&format!("{command} --help")).contains("--limit"));
+    }
+}
+
 /// Runs `query` with a filter, which may contain spaces, and other arguments, which may not.
 fn query(place: &Place, filter: &str, arguments: &str) -> Run {
     query_of(place, "Tab", filter, arguments)
