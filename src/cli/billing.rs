@@ -85,13 +85,13 @@ impl PriceArgs {
         let mut line = |name: &str, count: u64, price: String| {
             writeln!(output, "{name:<13} {:>17}  {price}", with_thousands(count))
         };
-        let storage = format!("{:.4} {currency} a month", bill.storage_price(prices));
+        let storage = format!("{} {currency} a month", price_text(bill.storage_price(prices)));
         line("bytes stored", bill.bytes_stored, storage)?;
         if bill.transactions > 0 {
-            let price = format!("{:.4} {currency}", bill.transaction_price(prices));
+            let price = format!("{} {currency}", price_text(bill.transaction_price(prices)));
             line("transactions", bill.transactions, price)?;
             let price = bill.bytes_out_price(prices);
-            let price = price.map(|price| format!("{price:.4} {currency}"));
+            let price = price.map(|price| format!("{} {currency}", price_text(price)));
             line("bytes out", bill.bytes_out, price.unwrap_or("no price".to_owned()))?;
         }
         let example = if self.is_given() { "" } else { " (an example: use --prices FILE)" };
@@ -119,6 +119,14 @@ impl PriceArgs {
         object.text("region", &prices.region);
         object.text("prices_of", &prices.date);
         object.raw("prices_are_an_example", !self.is_given());
+    }
+}
+
+/// Returns a price with four decimals. A price that would seem to be nothing is not rounded.
+fn price_text(price: f64) -> String {
+    match price > 0.0 && price < 0.0001 {
+        true => "less than 0.0001".to_owned(),
+        false => format!("{price:.4}"),
     }
 }
 

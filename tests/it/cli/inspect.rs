@@ -69,6 +69,7 @@ fn bytes_and_prices_are_those_of_the_service() {
     assert_eq!(json["prices_are_an_example"], true);
     let example = place.ok("stats db --as-service");
     assert!(example.contains("an example: use --prices FILE"), "{example}");
+    assert!(example.contains(" 112  less than 0.0001 USD a month\n"), "{example}");
     let prices = r#"{"region":"Here","date":"2030-01-02","currency":"EUR","gib_month":1073741824,
         "transactions_10000":0.5}"#;
     place.write("prices.json", prices);
