@@ -6,8 +6,8 @@
 //! `writer` executes a command's requests in this process or in the one that has the database
 //! open, and `removal` asks before many entities are removed. JSON is in `json`.
 //!
-//! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
-//! were rejected.
+//! Exit status: 0 done; 1 the operation failed, or `compare` found differences; 2 usage, or the
+//! database cannot be opened; 3 rows were rejected or not copied.
 
 mod advise;
 mod backup;
@@ -91,9 +91,9 @@ A first look:
 
 Exit status:
   0  done
-  1  the operation failed
+  1  the operation failed; `compare`: there are differences
   2  wrong usage, or the database cannot be opened
-  3  an import rejected rows, and loaded the rest
+  3  an import rejected rows, or a copy left entities out, and did the rest
   130  an import was ended by Ctrl-C, after it committed the rows that it had read";
 
 /// Declares the subcommands by their names and the types of their arguments. Each type has a method

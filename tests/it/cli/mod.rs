@@ -352,6 +352,9 @@ fn help_has_examples() {
         help.contains("Exit status") && help.contains("\nCare and backups:\n  compact "),
         "{help}"
     );
+    for status in ["`compare`: there are differences", "rows, or a copy left entities out"] {
+        assert!(help.contains(status), "{help}");
+    }
     assert!(place.ok("-V").starts_with("rowstone "));
     let version = place.ok("--version");
     assert!(version.contains("\nfeatures: cli ") && version.contains(" zstd\n"), "{version}");
