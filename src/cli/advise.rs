@@ -39,8 +39,8 @@ pub(super) struct Advise {
     /// The table; all tables by default
     #[arg(conflicts_with = "sample")]
     table: Option<String>,
-    /// Examine the keys that this file of CSV, JSON or NDJSON would get, and rank keys that it could
-    /// get; - for standard input
+    /// Examine the keys that this file of CSV, JSON or NDJSON would get, and rank keys that it
+    /// could get; - for standard input
     #[arg(long, value_name = "FILE")]
     sample: Option<String>,
     /// Template for the PartitionKey of a row of the file, with columns in braces
