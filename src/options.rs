@@ -31,11 +31,12 @@ pub enum Durability {
     /// The commit is in this process's memory. It survives neither a crash of the process nor a
     /// power cut until `Db::sync`, the background sync, or a clean close. The background sync runs
     /// after a second ([`Options::max_commit_delay`] if longer) or after 8 MiB (512 KiB with
-    /// [`Options::edge`]).
+    /// [`Options::edge`]). Commits do not wait for it, unless 32 MiB (2 MiB) of them are not yet
+    /// durable.
     #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
     /// The commit was handed to the operating system. It survives a crash of the process. A power
-    /// cut may lose the commits of the last second.
+    /// cut may lose the commits since the last background sync, as with `Buffered`.
     #[cfg_attr(feature = "cli", value(help = "The end of the process, not a power cut"))]
     Os,
     /// The commit is on the disk. It survives a power cut.

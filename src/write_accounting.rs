@@ -217,8 +217,10 @@ impl FileWrite for MeteredFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.inner.sync()?;
+        // Bytes written during the sync count for the next one.
         let written = std::mem::take(&mut *self.unsynced.lock());
+        let count = |_: &io::Error| self.meter.account.lock().wear.count_pages(&written);
+        self.inner.sync().inspect_err(count)?;
         self.meter.synced(self.target, &written);
         Ok(())
     }

@@ -169,6 +169,7 @@ mod follow;
 mod inserts;
 mod inspect;
 mod load;
+mod log_syncs;
 mod logs;
 mod moving;
 mod notes;

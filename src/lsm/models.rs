@@ -50,7 +50,12 @@ impl Model {
     }
 
     fn over(fs: MemFs, shared: Arc<dyn Fs>) -> Self {
+        Self::syncing_every(Options::default().weak_sync_bytes, fs, shared)
+    }
+
+    fn syncing_every(weak_sync_bytes: u64, fs: MemFs, shared: Arc<dyn Fs>) -> Self {
         let options = Options {
+            weak_sync_bytes,
             durability: Durability::Sync,
             background: Background::Manual,
             cache_bytes: 0,
@@ -342,7 +347,9 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
         model.engine.writer().reserve_seqs(model.engine.maintenance()).unwrap();
         model.engine.maintenance().freeze().unwrap();
         let last = model.put_with("b", 1, Durability::Os).unwrap();
-        let other = model.spawn(|model| model.engine.writer().sync().unwrap());
+        let other = model.spawn(|model| {
+            model.engine.writer().group_commit.flush(Durability::Sync).unwrap();
+        });
         model.engine.maintenance().flush_one().unwrap();
         let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
         other.join().unwrap();
@@ -350,6 +357,66 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
             let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
             assert!(next > last, "{next:?} must be above {last:?}");
         }
+    });
+}
+
+/// A sync does not cover a commit that is written while the sync is in progress. So a second sync
+/// makes that commit durable.
+#[test]
+fn trap_02_loom_a_sync_covers_only_what_was_written_before_it() {
+    check(2, |model| {
+        model.put_with("a", 1, Durability::Os).unwrap();
+        let other = model.spawn(|model| model.engine.writer().sync().unwrap());
+        model.put_with("b", 1, Durability::Os).unwrap();
+        other.join().unwrap();
+        model.engine.writer().sync().unwrap();
+        for seed in 1..4 {
+            let again = Model::on(model.fs.crash_image(seed));
+            assert_eq!(again.get("b", None), Some(1), "b was synced");
+        }
+    });
+}
+
+/// No Seq is used twice. Weak commits use the Seqs of a reservation only after its record is
+/// durable.
+#[test]
+fn trap_18_loom_a_reservation_is_used_after_its_sync() {
+    check(2, |model| {
+        model.put_with("a", 1, Durability::Os).unwrap();
+        let reserved = model.engine.writer().group_commit.lock().queue.seq_reservation;
+        model.engine.writer().group_commit.lock().raise(reserved);
+        let other = model.spawn(|model| {
+            model.engine.writer().reserve_seqs(model.engine.maintenance()).unwrap();
+        });
+        let last = model.put_with("b", 1, Durability::Os).unwrap();
+        let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
+        other.join().unwrap();
+        for image in images {
+            let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
+            assert!(next > last, "{next:?} must be above {last:?}");
+        }
+    });
+}
+
+/// Two threads whose weak commits exceed the limit of unsynced bytes both make progress, and the
+/// unsynced bytes exceed the limit by at most one commit.
+#[test]
+fn trap_29_loom_weak_commits_at_the_limit_of_unsynced_bytes() {
+    check(2, |_| {
+        let fs = MemFs::new();
+        let model = Model::syncing_every(1, fs.clone(), Arc::new(fs));
+        let unsynced =
+            |model: &Model| model.engine.writer().group_commit.lock().queue.unsynced_bytes();
+        // The first record is the largest one, because it defines the shape.
+        model.put_with("a", 1, Durability::Os).unwrap();
+        let most = 4 + unsynced(&model);
+        let put = move |model: &Model, name| {
+            model.put_with(name, 1, Durability::Os).unwrap();
+            assert!(unsynced(model) <= most, "too many bytes are unsynced");
+        };
+        let other = model.spawn(move |model| put(&model, "b"));
+        put(&model, "c");
+        other.join().unwrap();
     });
 }
 

@@ -22,7 +22,6 @@ use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileRange, Manifest, Version};
 use crate::model::Seq;
-use crate::options::Durability;
 use crate::ranges::Reference;
 use crate::write_accounting::Cause;
 
@@ -94,14 +93,11 @@ impl Maintenance {
         for _ in 0..TRIES {
             // Sync the commits made so far. After a power cut, the import must not exist without
             // the commits before it. Commits made during the import need not survive with it.
-            self.writer
-                .group_commit
-                .flush(Durability::Sync)
-                .inspect_err(|_| self.discard(&files))?;
+            self.writer.sync().inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other processes see the import only when everything before it is durable.
-                    self.writer.group_commit.flush(Durability::Sync)?;
+                    self.writer.sync()?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}

@@ -115,7 +115,12 @@ impl Maintenance {
             return Step::Worked;
         }
         let worked = match due {
-            Some(Duration::ZERO) => self.sync_and_reserve().map(|()| true),
+            Some(Duration::ZERO) => {
+                // Weak commits continue during the sync, and may then need the next log or more
+                // space in this one. Sync even if there is no space for either.
+                while self.prepare_ahead().is_ok_and(|worked| worked) {}
+                self.sync_and_reserve().map(|()| true)
+            }
             _ => self.prepare_ahead(),
         };
         match worked {

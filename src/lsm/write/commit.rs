@@ -154,6 +154,7 @@ impl Writer {
             RetryReason::Log => help.prepare_log()?,
             RetryReason::FrozenMemtables => help.make_room()?,
             RetryReason::SeqReservation => self.reserve_seqs(help)?,
+            RetryReason::UnsyncedBytes => self.sync_before_weak_commits()?,
             RetryReason::Larger(bytes) => {
                 // Release the first admission, so that its bytes are not counted twice.
                 write.admitted = Admitted::ALL;
@@ -211,7 +212,8 @@ impl Writer {
     }
 
     /// Returns the next Seq, which is greater than the last one and not less than the clock. For a
-    /// commit weaker than `Sync` it must be within the durable Seq reservation.
+    /// commit weaker than `Sync` it must be within the durable Seq reservation, and not too many
+    /// bytes of such commits may be unsynced.
     fn assign_seq(
         &self,
         state: &State<LogQueue>,
@@ -226,8 +228,12 @@ impl Writer {
             let problem = "the clock went back: rows would expire that are not written yet";
             return Err(Error::new(ErrorKind::InvalidInput, problem).into());
         }
-        if write.durability < Durability::Sync && seq > state.queue.seq_reservation {
+        let is_weak = write.durability < Durability::Sync;
+        if is_weak && seq > state.queue.seq_reservation {
             return Err(RetryReason::SeqReservation);
+        }
+        if is_weak && self.has_unsynced_max(&state.queue) {
+            return Err(RetryReason::UnsyncedBytes);
         }
         Ok(seq)
     }

@@ -4,7 +4,7 @@
 //! Invariants
 //! * there is one leader at a time, so commit groups are written and published in Seq order;
 //! * a commit is published only when it and all commits before it are as durable as requested;
-//! * after a failed commit group nothing more is published, and every waiter gets the failure.
+//! * after a failed write or sync nothing more is published, and every waiter gets the failure.
 //!
 //! Locks: `state` is the database's commit lock. It is never held during a write or a sync.
 //! Not here: the queue's contents and their writing (`log_queue`), the commit path (`commit`).
@@ -14,6 +14,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::format::record::Position;
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::options::Durability;
@@ -27,6 +28,8 @@ pub(crate) trait Queue {
     type CommitGroup;
     /// The result of writing a commit group.
     type Done;
+    /// The data that a concurrent sync needs.
+    type Syncing;
 
     /// Takes all queued commits as one commit group.
     fn take(&mut self, need: Durability) -> Self::CommitGroup;
@@ -35,6 +38,18 @@ pub(crate) trait Queue {
     /// Records the result; called under the lock. Returns true if it queued a record that must be
     /// written (not synced) immediately, because no waiter would trigger its write.
     fn finished(&mut self, done: Self::Done) -> bool;
+
+    /// Returns the position after all queued bytes.
+    fn end(&self) -> Position;
+    /// Returns the position up to which all bytes are durable.
+    fn durable(&self) -> Position;
+    /// Begins a concurrent sync of the bytes that finished commit groups have written.
+    fn begin_sync(&self) -> Self::Syncing;
+    /// Syncs these bytes. Runs without the lock.
+    fn sync(syncing: &Self::Syncing) -> Result<(), Error>;
+    /// Records that the concurrent sync succeeded; called under the lock. The result is that of
+    /// [`finished`](Self::finished).
+    fn synced(&mut self, syncing: Self::Syncing) -> bool;
 }
 
 /// The commit lock, the commit groups that it guards, and the published Seq.
@@ -48,6 +63,10 @@ pub(crate) trait Queue {
 /// 3. Under the lock again, the leader publishes the last Seq of the group and wakes the group's
 ///    waiters. It also wakes one waiter of the next group, which becomes the leader unless there
 ///    already is one.
+///
+/// A concurrent sync ([`GroupCommit::sync`]) makes durable what finished commit groups had written
+/// when it began. Groups that need no sync are written meanwhile. A group that needs one has no
+/// leader before the concurrent sync has ended.
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
     /// Condition variables for the waiters of commit groups with even and with odd numbers. With
@@ -56,6 +75,8 @@ pub(crate) struct GroupCommit<Q: Queue> {
     /// Wakes committers in [`GroupCommit::wait_for_leader`] when a commit group ends or writing
     /// fails.
     company: Condvar,
+    /// Wakes all threads that wait for the end of a sync.
+    sync_ended: Condvar,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
 }
 
@@ -66,6 +87,10 @@ pub(crate) struct State<Q> {
     filling: u64,
     /// True while a leader writes a commit group.
     pub(super) leading: bool,
+    /// True while a commit group that needs a sync is written, and during a concurrent sync. Two
+    /// syncs never overlap: the system reports a failure to only one of two syncs of a file, and
+    /// the other one succeeds.
+    syncing: bool,
     /// The strictest durability requested in the commit group being filled.
     need: Durability,
     /// The last Seq queued.
@@ -87,6 +112,7 @@ impl<Q: Queue> GroupCommit<Q> {
             queue,
             filling: 0,
             leading: false,
+            syncing: false,
             need: Durability::Buffered,
             last,
             ending: last,
@@ -98,6 +124,7 @@ impl<Q: Queue> GroupCommit<Q> {
             state: Mutex::new(state),
             ended: [Condvar::new(), Condvar::new()],
             company: Condvar::new(),
+            sync_ended: Condvar::new(),
             published: Arc::new(PublishedSeq::new(last)),
         }
     }
@@ -140,6 +167,8 @@ impl<Q: Queue> GroupCommit<Q> {
             state.check()?;
             if state.leading {
                 self.ended_of(state.round_of(seq)).wait(&mut state);
+            } else if state.must_wait_for_sync(Durability::Buffered) {
+                self.sync_ended.wait(&mut state);
             } else {
                 state = self.lead(state, Durability::Buffered);
             }
@@ -161,13 +190,62 @@ impl<Q: Queue> GroupCommit<Q> {
     /// the durability `need`.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
-        while state.leading && !mutant!("two-leaders") {
-            self.ended_of(state.filling - 1).wait(&mut state);
+        loop {
+            if state.leading && !mutant!("two-leaders") {
+                self.ended_of(state.filling - 1).wait(&mut state);
+            } else if state.must_wait_for_sync(need) {
+                self.sync_ended.wait(&mut state);
+            } else {
+                break;
+            }
         }
         if state.failed.is_none() {
             state = self.lead(state, need);
         }
         state.check()
+    }
+
+    /// Makes everything queued durable by a concurrent sync, for which commits weaker than `Sync`
+    /// do not wait. Returns without a sync of its own if another one meanwhile covers everything.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        let end = self.lock().queue.end();
+        self.flush(Durability::Os)?;
+        let mut state = self.lock();
+        loop {
+            state.check()?;
+            if state.queue.durable() >= end {
+                return Ok(());
+            }
+            if !state.syncing {
+                break;
+            }
+            self.sync_ended.wait(&mut state);
+        }
+        state.syncing = true;
+        let syncing = state.queue.begin_sync();
+        drop(state);
+        let result = Q::sync(&syncing);
+        let mut state = self.lock();
+        state.syncing = false;
+        if let Err(error) = result {
+            state.fail(error.poisoned());
+            return self.notify_all(state).check();
+        }
+        let more = state.queue.synced(syncing);
+        debug_assert!(state.queue.durable() >= end, "the sync covers what was queued before it");
+        self.sync_ended.notify_all();
+        drop(state);
+        if more { self.flush(Durability::Os) } else { Ok(()) }
+    }
+
+    /// Waits for the end of the sync in progress. Returns false if there is none.
+    pub(crate) fn wait_for_sync(&self) -> bool {
+        let mut state = self.lock();
+        let is_syncing = state.syncing;
+        if is_syncing {
+            self.sync_ended.wait(&mut state);
+        }
+        is_syncing
     }
 
     /// Leads one commit group if a polled commit (one awaited as a future) is undecided. First
@@ -179,10 +257,13 @@ impl<Q: Queue> GroupCommit<Q> {
             if state.failed.is_some() || state.wakers.is_empty() {
                 return false;
             }
-            if !state.leading {
+            if state.leading {
+                self.ended_of(state.filling - 1).wait(&mut state);
+            } else if state.must_wait_for_sync(Durability::Buffered) {
+                self.sync_ended.wait(&mut state);
+            } else {
                 break;
             }
-            self.ended_of(state.filling - 1).wait(&mut state);
         }
         drop(self.lead(state, Durability::Buffered));
         true
@@ -212,7 +293,8 @@ impl<Q: Queue> GroupCommit<Q> {
         drop(self.notify_all(state));
     }
 
-    /// Leads one commit group. Requires: there is no leader.
+    /// Leads one commit group. Requires: there is no leader, and no sync in progress if the group
+    /// needs one.
     fn lead<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<Q>>,
@@ -224,14 +306,24 @@ impl<Q: Queue> GroupCommit<Q> {
         state.filling += 1;
         state.leading = true;
         let need = state.need.max(need);
+        let is_sync = need == Durability::Sync;
         state.need = Durability::Buffered;
+        state.syncing |= is_sync;
         state.ending = state.last;
         let taken = state.queue.take(need);
         drop(state);
         let result = Q::carry_out(taken);
         let mut state = self.lock();
         state.leading = false;
+        if is_sync {
+            state.syncing = false;
+            self.sync_ended.notify_all();
+        }
         match result {
+            // If a concurrent sync has failed, bytes before those of the group may be lost.
+            Ok(_) if state.failed.is_some() && !mutant!("publish-after-sync") => {
+                self.notify_all(state)
+            }
             Ok(done) => {
                 let more = state.queue.finished(done);
                 debug_assert!(state.ending <= state.last, "only what was queued is published");
@@ -245,7 +337,8 @@ impl<Q: Queue> GroupCommit<Q> {
                     self.ended_of(state.filling).notify_one();
                 }
                 state = self.wake(state);
-                if more && !state.leading && state.failed.is_none() {
+                let may_lead = !state.leading && !state.must_wait_for_sync(Durability::Os);
+                if more && may_lead && state.failed.is_none() {
                     state = self.lead(state, Durability::Os);
                 }
                 state
@@ -276,6 +369,7 @@ impl<Q: Queue> GroupCommit<Q> {
         self.ended[0].notify_all();
         self.company.notify_all();
         self.ended[1].notify_all();
+        self.sync_ended.notify_all();
         self.wake(state)
     }
 
@@ -309,6 +403,12 @@ impl<Q> State<Q> {
     /// The error that ended writing.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// True if the next commit group, with at least the durability `need`, needs a sync and another
+    /// sync is in progress.
+    fn must_wait_for_sync(&self, need: Durability) -> bool {
+        self.syncing && self.need.max(need) == Durability::Sync && !mutant!("overlapping-syncs")
     }
 
     /// Returns the number of the commit group that decides `seq`. Requires a commit group in

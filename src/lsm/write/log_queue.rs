@@ -3,10 +3,10 @@
 //!
 //! Invariants
 //! * if there is no space for a commit, it is refused before any byte of its record is queued;
-//! * a `Sync` commit group first syncs every older log that has unsynced bytes;
+//! * a sync of a log follows the syncs of all older logs that have unsynced bytes;
 //! * no record follows the closing record.
 //!
-//! Locks: the commit lock guards all of a [`LogQueue`]; [`Queue::carry_out`] runs without it.
+//! Locks: the commit lock guards all of a [`LogQueue`]; writes and syncs run without it.
 //! Not here: the commit path (`commit`), the next log (`wal_switch`), the leader (`group_commit`).
 
 use std::borrow::Cow;
@@ -79,11 +79,19 @@ pub(crate) struct LogQueue {
     pub(super) short_of: u64,
     /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
-    /// Logs with bytes that are written but not synced, oldest first.
+    /// Logs with bytes that are written but not synced, oldest first. The end of a concurrent sync
+    /// removes a log only if no commit group has written to it since the sync began.
     pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
-    /// Bytes of weak commits queued since the last sync, and when the first commit since then was
-    /// queued.
+    /// Bytes of weak commits queued since the last sync was requested, and when the first commit
+    /// since then was queued.
     pub(super) undurable: Option<(u64, Duration)>,
+    /// The end of the last commit group taken.
+    taken: Position,
+    /// The end of the last commit group written, and what the logs contain up to there.
+    written_up_to: Extent,
+    /// Bytes of weak commits queued since opening, and how many of them are durable.
+    weak_queued: u64,
+    weak_durable: u64,
     /// The position up to which the logs are durable.
     pub(super) durable: Position,
     /// The largest durable offset that a written record states.
@@ -92,7 +100,8 @@ pub(crate) struct LogQueue {
     pub(in crate::lsm) committed: Position,
     /// For each shape number, true if the active log defines the shape.
     pub(super) shapes: Vec<bool>,
-    pub(super) seq_reservation: Seq,
+    /// The durable Seq reservation. A greater one is in effect only after the sync of its record.
+    pub(in crate::lsm) seq_reservation: Seq,
     pub(super) seq_reservation_queued: Seq,
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
@@ -139,6 +148,23 @@ pub(crate) struct NextLog {
     pub(crate) manifest: Position,
 }
 
+/// The contents of the logs up to a position.
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    end: Position,
+    /// The last Seq reservation that a record before `end` states.
+    seq_reservation: Seq,
+    /// Bytes of weak commits before `end`, counted since opening.
+    weak_bytes: u64,
+}
+
+/// A concurrent sync: the logs to sync, oldest first, and what is durable afterwards.
+pub(crate) struct Syncing {
+    logs: SmallVec<[Arc<LogFile>; 1]>,
+    extent: Extent,
+    durable_len: u64,
+}
+
 /// The data that a leader needs to write a commit group.
 pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
@@ -151,10 +177,9 @@ pub(crate) struct CommitGroup {
 /// The result of writing a commit group.
 #[derive(Default)]
 pub(crate) struct Done {
-    end: Position,
-    seq_reservation: Seq,
+    extent: Extent,
     is_sync: bool,
-    /// The length of the log that contains `end`, if a sync covers that length; otherwise 0.
+    /// The length of the log in which `extent` ends, if a sync covers that length; otherwise 0.
     durable_len: u64,
     /// The durable offset that the written records state, if any were written.
     durable_claimed: Option<Position>,
@@ -227,6 +252,10 @@ impl LogQueue {
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
             undurable: None,
+            taken: durable,
+            written_up_to: Extent { end: durable, ..Extent::default() },
+            weak_queued: 0,
+            weak_durable: 0,
             durable,
             // The first log of a database has no durable offset to state.
             durable_claimed: if durable.offset == 0 { durable } else { Position::default() },
@@ -303,6 +332,9 @@ impl LogQueue {
             wal::DurableUpTo { seq_reservation, len }.encode(out);
         })?;
         self.stated_len = len.unwrap_or(self.stated_len);
+        if mutant!("early-reservation") {
+            self.seq_reservation = self.seq_reservation.max(seq_reservation);
+        }
         self.seq_reservation_queued = self.seq_reservation_queued.max(seq_reservation);
         Ok(())
     }
@@ -426,6 +458,7 @@ impl LogQueue {
         self.durable_record_due = true;
         let (before, since) = self.undurable.unwrap_or((0, now));
         let after = before + weak_bytes;
+        self.weak_queued += weak_bytes;
         self.undurable = Some((after, since));
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
         let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
@@ -436,6 +469,11 @@ impl LogQueue {
             self.short_of = self.allocated;
         }
         must_sync || is_short
+    }
+
+    /// Returns the bytes of weak commits that are not durable.
+    pub(in crate::lsm) fn unsynced_bytes(&self) -> u64 {
+        self.weak_queued.saturating_sub(self.weak_durable)
     }
 
     /// Returns the position up to which the logs are durable, or `None` if a written record states
@@ -478,6 +516,41 @@ impl LogQueue {
         allocated
     }
 
+    /// Returns the allocated length of the active log, if it is one of `logs`; otherwise 0.
+    fn len_covered_by(&self, logs: &[Arc<LogFile>]) -> u64 {
+        let is_covered = logs.last().is_some_and(|log| Arc::ptr_eq(log, &self.log));
+        if is_covered { self.allocated } else { 0 }
+    }
+
+    /// Records that the logs are durable up to the end of `extent`, and that the log in which it
+    /// ends has the durable length `len`. Returns true if it queued a record that must be written
+    /// immediately.
+    fn became_durable(&mut self, extent: Extent, len: u64) -> bool {
+        debug_assert!(self.durable <= extent.end, "the durable offset only rises");
+        debug_assert!(self.durable_claimed <= self.durable, "records claim what is durable");
+        self.durable = extent.end;
+        self.seq_reservation = self.seq_reservation.max(extent.seq_reservation);
+        self.weak_durable = extent.weak_bytes;
+        if extent.end.file == self.log.header().number {
+            self.durable_len = self.durable_len.max(len);
+        }
+        let is_all = self.committed <= self.durable;
+        if is_all {
+            self.undurable = None;
+        }
+        let is_idle = self.segments.is_empty();
+        let is_longer = self.durable_len > self.stated_len && self.closing < Closing::Log;
+        let is_due = is_longer || is_idle && self.durable_record_due;
+        if !is_due || self.end + EMPTY_RECORD_BYTES > self.allocated {
+            return false;
+        }
+        // Append an empty record, which need not be synced, to state the durable offset and the
+        // durable length. Recovery that finds this record reports corruption if bytes that were
+        // just synced are missing. Queued commits are written before this record.
+        self.durable_record_due &= !(is_idle && is_all);
+        self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle
+    }
+
     /// Frees the preallocated space. Nothing may be appended afterwards.
     pub(in crate::lsm) fn trim(&self) {
         if !self.is_ended && self.segments.is_empty() {
@@ -502,6 +575,7 @@ impl LogQueue {
 impl Queue for LogQueue {
     type CommitGroup = CommitGroup;
     type Done = Done;
+    type Syncing = Syncing;
 
     fn take(&mut self, need: Durability) -> CommitGroup {
         let is_sync = need == Durability::Sync;
@@ -521,11 +595,15 @@ impl Queue for LogQueue {
             self.undurable = None;
         }
         let durable_up_to = self.durable;
-        let is_covered = sync.last().is_some_and(|log| Arc::ptr_eq(log, &self.log));
-        let done = Done {
-            durable_len: if is_covered { self.allocated } else { 0 },
+        let extent = Extent {
             end: self.position(),
             seq_reservation: self.seq_reservation_queued,
+            weak_bytes: self.weak_queued,
+        };
+        self.taken = extent.end;
+        let done = Done {
+            durable_len: self.len_covered_by(&sync),
+            extent,
             is_sync,
             durable_claimed: (!segments.is_empty()).then_some(durable_up_to),
             ..Done::default()
@@ -553,8 +631,10 @@ impl Queue for LogQueue {
     }
 
     fn finished(&mut self, done: Done) -> bool {
-        debug_assert!(self.unaccounted_user.1 <= done.end, "commit groups end in order");
-        self.unaccounted_user = (self.unaccounted_user.0 + done.user_bytes, done.end);
+        let end = done.extent.end;
+        debug_assert!(self.unaccounted_user.1 <= end, "commit groups end in order");
+        self.unaccounted_user = (self.unaccounted_user.0 + done.user_bytes, end);
+        self.written_up_to = done.extent;
         self.written += done.written;
         self.syncs += done.syncs;
         self.durable_claimed = self.durable_claimed.max(done.durable_claimed.unwrap_or_default());
@@ -563,27 +643,45 @@ impl Queue for LogQueue {
         {
             self.spare = done.spare;
         }
-        if !done.is_sync && !mutant!("early-durable") {
-            return false;
+        (done.is_sync || mutant!("early-durable"))
+            && self.became_durable(done.extent, done.durable_len)
+    }
+
+    fn end(&self) -> Position {
+        self.position()
+    }
+
+    fn durable(&self) -> Position {
+        self.durable
+    }
+
+    fn begin_sync(&self) -> Syncing {
+        let extent = self.written_up_to;
+        // A later log has no bytes yet of a finished commit group.
+        let is_covered = |log: &&Arc<LogFile>| log.header().number <= extent.end.file;
+        let logs: SmallVec<_> = self.unsynced.iter().filter(is_covered).cloned().collect();
+        let is_active = extent.end.file == self.log.header().number;
+        let durable_len = if is_active { self.len_covered_by(&logs) } else { 0 };
+        Syncing { logs, extent, durable_len }
+    }
+
+    fn sync(syncing: &Syncing) -> Result<()> {
+        syncing.logs.iter().try_for_each(|log| log.sync())
+    }
+
+    fn synced(&mut self, syncing: Syncing) -> bool {
+        let Syncing { logs, mut extent, durable_len } = syncing;
+        self.syncs += logs.len() as u64;
+        if mutant!("sync-later-writes") {
+            extent = self.written_up_to;
         }
-        debug_assert!(self.durable <= done.end, "the durable offset only rises");
-        debug_assert!(self.durable_claimed <= self.durable, "records claim what is durable");
-        self.durable = done.end;
-        self.seq_reservation = self.seq_reservation.max(done.seq_reservation);
-        if done.end.file == self.log.header().number {
-            self.durable_len = self.durable_len.max(done.durable_len);
-        }
-        let is_idle = self.segments.is_empty();
-        let is_longer = self.durable_len > self.stated_len && self.closing < Closing::Log;
-        let is_due = is_longer || is_idle && self.durable_record_due;
-        if !is_due || self.end + EMPTY_RECORD_BYTES > self.allocated {
-            return false;
-        }
-        // Append an empty record, which need not be synced, to state the durable offset and the
-        // durable length. Recovery that finds this record reports corruption if bytes that were
-        // just synced are missing. Queued commits are written before this record.
-        self.durable_record_due &= !is_idle;
-        self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle
+        let end = extent.end;
+        let is_written_since = self.taken > end && !mutant!("sync-later-writes");
+        self.unsynced.retain(|log| {
+            let number = log.header().number;
+            number > end.file || number == end.file && is_written_since
+        });
+        self.became_durable(extent, durable_len)
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) enum RetryReason {
     Larger(u64),
     /// The Seq is above the durable Seq reservation.
     SeqReservation,
+    /// Too many bytes of weak commits are unsynced.
+    UnsyncedBytes,
     /// The refusal depends on a commit that is not published yet. Wait for that commit first.
     After(Seq, Error),
     Refused(Error),

@@ -85,7 +85,10 @@ impl Writer {
                 RetryReason::Log => help.prepare_log()?,
                 RetryReason::FrozenMemtables => return Ok(false),
                 RetryReason::Refused(error) | RetryReason::After(_, error) => return Err(error),
-                RetryReason::LookUp | RetryReason::SeqReservation | RetryReason::Larger(_) => {}
+                RetryReason::LookUp
+                | RetryReason::SeqReservation
+                | RetryReason::UnsyncedBytes
+                | RetryReason::Larger(_) => {}
             }
         }
     }

@@ -35,6 +35,9 @@ const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// How long weak commits and commits with dropped tickets wait for the background sync, unless
 /// `max_commit_delay` is longer.
 pub(in crate::lsm) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Weak commits wait for a sync while this many times `weak_sync_bytes` bytes of them are not
+/// durable. The sync began at `weak_sync_bytes`, so a disk that keeps up delays no commit.
+const UNSYNCED_MAX: u64 = 4;
 /// The allocation of a log, in bytes, if the disk has no space for more.
 const LOG_BYTES_LEAST: u64 = 16 << 10;
 
@@ -123,10 +126,13 @@ impl Writer {
             let seq_reservation =
                 Seq(self.reader.env.clock.now().max(last.0).saturating_add(ahead));
             let appended = state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX));
+            if appended.is_ok() {
+                state.queue.undurable = None;
+            }
             drop(state);
             appended.map_err(|error| self.poison_on_log_failure(error))?;
         }
-        self.group_commit.flush(Durability::Sync)
+        self.group_commit.sync()
     }
 
     /// True if no next log is prepared and the active log accepts commits.
@@ -147,10 +153,31 @@ impl Writer {
         Some(every.saturating_sub(waited))
     }
 
-    /// Makes all earlier commits durable.
+    /// Makes all earlier commits durable. Later weak commits do not wait for the sync.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.group_commit.lock().check()?;
-        self.group_commit.flush(Durability::Sync)
+        {
+            let mut state = self.group_commit.lock();
+            state.check()?;
+            state.queue.undurable = None;
+        }
+        self.group_commit.sync()
+    }
+
+    /// True if no further weak commit may be queued before a sync.
+    pub(super) fn has_unsynced_max(&self, queue: &LogQueue) -> bool {
+        let sync_bytes = self.reader.env.options.weak_sync_bytes;
+        queue.unsynced_bytes() >= sync_bytes.saturating_mul(UNSYNCED_MAX)
+    }
+
+    /// Waits for the sync in progress. If there is none, syncs all commits.
+    pub(super) fn sync_before_weak_commits(&self) -> Result<()> {
+        let clock = &self.reader.env.clock;
+        let since = clock.monotonic();
+        if !self.group_commit.wait_for_sync() {
+            self.sync()?;
+        }
+        self.stalled("log", clock.monotonic().saturating_sub(since));
+        Ok(())
     }
 
     /// Makes the Seq reservation in use durable in the active log. This must precede the removal of
@@ -166,7 +193,7 @@ impl Writer {
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
         };
-        if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
+        if is_settled { Ok(()) } else { self.sync() }
     }
 
     /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,

@@ -11,20 +11,37 @@ use loom::thread;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::sync::{AtomicU64, Ordering, check_model};
+use crate::format::names::FileNumber;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, check_model};
 
 /// The writes and syncs of leaders, and the requested durability of each commit.
 #[derive(Default)]
 struct Disk {
     written: AtomicU64,
     synced: AtomicU64,
+    /// True while a sync is in progress.
+    syncing: AtomicBool,
     /// This lock of `std` never blocks, because loom does not switch threads while it is held.
     asked: std::sync::Mutex<Vec<(Seq, Durability)>>,
+}
+
+impl Disk {
+    fn sync(&self, last: Seq) {
+        let is_other = self.syncing.swap(true, Ordering::Relaxed);
+        assert!(!is_other, "two syncs of a file overlap");
+        self.synced.store(last.0, Ordering::Relaxed);
+        self.syncing.store(false, Ordering::Relaxed);
+    }
 }
 
 struct Recorder {
     disk: Arc<Disk>,
     last: Seq,
+    /// The last Seq of the last commit group that was written, and of the last one synced.
+    written: Seq,
+    synced: Seq,
+    /// True if concurrent syncs fail.
+    bad_syncs: bool,
     /// The number of commit groups that succeed before one fails.
     good: usize,
     /// True if a sync of an empty queue queues a record that must be written immediately.
@@ -41,6 +58,7 @@ struct Taken {
 impl Queue for Recorder {
     type CommitGroup = Taken;
     type Done = Taken;
+    type Syncing = Taken;
 
     fn take(&mut self, need: Durability) -> Taken {
         let fails = self.good == 0;
@@ -57,14 +75,45 @@ impl Queue for Recorder {
         }
         group.disk.written.store(group.last.0, Ordering::Relaxed);
         if group.is_sync {
-            group.disk.synced.store(group.last.0, Ordering::Relaxed);
+            group.disk.sync(group.last);
         }
         Ok(group)
     }
 
     fn finished(&mut self, done: Taken) -> bool {
-        self.durable_claims && done.is_sync && self.last == done.last
+        self.written = done.last;
+        done.is_sync && self.synced(done)
     }
+
+    fn end(&self) -> Position {
+        position(self.last)
+    }
+
+    fn durable(&self) -> Position {
+        position(self.synced)
+    }
+
+    fn begin_sync(&self) -> Taken {
+        let (disk, last) = (Arc::clone(&self.disk), self.written);
+        Taken { disk, last, is_sync: true, fails: self.bad_syncs }
+    }
+
+    fn sync(syncing: &Taken) -> Result<(), Error> {
+        if syncing.fails {
+            return Err(Error::new(ErrorKind::Io, "sync the log"));
+        }
+        syncing.disk.sync(syncing.last);
+        Ok(())
+    }
+
+    fn synced(&mut self, done: Taken) -> bool {
+        self.synced = done.last;
+        self.durable_claims && self.last == done.last
+    }
+}
+
+fn position(seq: Seq) -> Position {
+    Position { file: FileNumber(1), offset: seq.0 }
 }
 
 /// The group commit and its disk, shared by the threads of a model.
@@ -82,8 +131,15 @@ impl Model {
     /// Creates a model in which the first `good` commit groups succeed and the next one fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
-        let queue =
-            Recorder { disk: Arc::clone(&disk), last: Seq::ZERO, good, durable_claims: false };
+        let queue = Recorder {
+            disk: Arc::clone(&disk),
+            last: Seq::ZERO,
+            written: Seq::ZERO,
+            synced: Seq::ZERO,
+            bad_syncs: false,
+            good,
+            durable_claims: false,
+        };
         Self { group_commit: Arc::new(GroupCommit::new(queue, Seq::ZERO)), disk }
     }
 
@@ -277,6 +333,86 @@ fn loom_two_flushes_with_a_concurrent_waiter() {
         committer.join().unwrap();
         flusher.join().unwrap();
     });
+}
+
+/// A concurrent sync covers all commits queued before it, and does not overlap the sync of a commit
+/// group or another concurrent sync.
+#[test]
+fn trap_63_loom_a_concurrent_sync_with_concurrent_waiters() {
+    check_model(|| {
+        let model = Model::claiming_durable();
+        let committer = model.spawn(|model| {
+            model.commit(OS).unwrap();
+            model.commit(SYNC).unwrap();
+        });
+        let before = model.submit(BUFFERED).unwrap();
+        model.group_commit.sync().unwrap();
+        let synced = model.disk.synced.load(Ordering::Relaxed);
+        assert!(synced >= before.0, "a sync covers all before it");
+        assert!(model.published() >= before);
+        committer.join().unwrap();
+    });
+    check_model(|| {
+        let model = Model::new();
+        let sync = |model: Model| {
+            let before = model.commit(OS).unwrap();
+            model.group_commit.sync().unwrap();
+            let synced = model.disk.synced.load(Ordering::Relaxed);
+            assert!(synced >= before.0, "a sync covers all before it");
+        };
+        let other = model.spawn(sync);
+        sync(model);
+        other.join().unwrap();
+    });
+}
+
+/// A thread that waits for a sync continues at its end.
+#[test]
+fn trap_29_loom_a_wait_for_a_concurrent_sync_ends() {
+    check_model(|| {
+        let model = Model::new();
+        let other = model.spawn(|model| {
+            model.commit(OS).unwrap();
+            model.group_commit.sync().unwrap();
+        });
+        model.commit(OS).unwrap();
+        if !model.group_commit.wait_for_sync() {
+            model.group_commit.sync().unwrap();
+        }
+        other.join().unwrap();
+    });
+}
+
+/// After a failed concurrent sync every waiter gets the failure, and nothing is published, not even
+/// a commit group that was written during the sync.
+#[test]
+fn trap_02_loom_a_failed_concurrent_sync_fails_every_waiter() {
+    for wishes in [&[OS, OS], &[OS, SYNC]] {
+        check_model(move || {
+            let model = Model::new();
+            model.group_commit.lock().queue.bad_syncs = true;
+            let spawned: Vec<_> = wishes
+                .iter()
+                .map(|wish| {
+                    model.spawn(|model| match model.commit(*wish) {
+                        Ok(seq) => assert!(seq <= model.published()),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Poisoned),
+                    })
+                })
+                .collect();
+            drop(model.submit(BUFFERED));
+            let result = model.group_commit.sync();
+            let published = model.published();
+            for thread in spawned {
+                thread.join().unwrap();
+            }
+            if let Err(error) = result {
+                assert_eq!(error.kind(), ErrorKind::Poisoned);
+                assert_eq!(model.published(), published, "nothing is published after a failure");
+                assert!(model.commit(BUFFERED).is_err() && model.group_commit.sync().is_err());
+            }
+        });
+    }
 }
 
 /// Lets the first `good` commit groups succeed and the next one fail.

@@ -54,6 +54,7 @@ impl Gate {
 impl Queue for Counting {
     type CommitGroup = (Arc<Gate>, usize);
     type Done = ();
+    type Syncing = ();
 
     fn take(&mut self, _need: Durability) -> Self::CommitGroup {
         let needed = match &self.rule {
@@ -77,6 +78,24 @@ impl Queue for Counting {
     }
 
     fn finished(&mut self, (): ()) -> bool {
+        false
+    }
+
+    fn end(&self) -> Position {
+        Position::default()
+    }
+
+    fn durable(&self) -> Position {
+        Position::default()
+    }
+
+    fn begin_sync(&self) {}
+
+    fn sync((): &()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn synced(&mut self, (): ()) -> bool {
         false
     }
 }
