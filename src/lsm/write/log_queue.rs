@@ -659,14 +659,18 @@ impl Queue for LogQueue {
         let extent = self.written_up_to;
         // A later log has no bytes yet of a finished commit group.
         let is_covered = |log: &&Arc<LogFile>| log.header().number <= extent.end.file;
-        let logs: SmallVec<_> = self.unsynced.iter().filter(is_covered).cloned().collect();
+        let mut logs: SmallVec<[_; 1]> = self.unsynced.iter().filter(is_covered).cloned().collect();
+        if mutant!("unsynced-old-logs") {
+            logs.retain(|log| Arc::ptr_eq(log, &self.log));
+        }
         let is_active = extent.end.file == self.log.header().number;
         let durable_len = if is_active { self.len_covered_by(&logs) } else { 0 };
         Syncing { logs, extent, durable_len }
     }
 
     fn sync(syncing: &Syncing) -> Result<()> {
-        syncing.logs.iter().try_for_each(|log| log.sync())
+        let mut logs = syncing.logs.iter().filter(|_| !mutant!("unsynced-log"));
+        logs.try_for_each(|log| log.sync())
     }
 
     fn synced(&mut self, syncing: Syncing) -> bool {

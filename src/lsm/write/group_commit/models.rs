@@ -29,7 +29,7 @@ impl Disk {
     fn sync(&self, last: Seq) {
         let is_other = self.syncing.swap(true, Ordering::Relaxed);
         assert!(!is_other, "two syncs of a file overlap");
-        self.synced.store(last.0, Ordering::Relaxed);
+        self.synced.fetch_max(last.0, Ordering::Relaxed);
         self.syncing.store(false, Ordering::Relaxed);
     }
 }
