@@ -360,8 +360,9 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
     });
 }
 
-/// A sync does not cover a commit that is written while the sync is in progress. So no record states
-/// that the commit is durable, and after a power cut its loss is no damage. A second sync covers it.
+/// A sync does not cover a commit that is written while the sync is in progress. So no record
+/// states that the commit is durable, and after a power cut its loss is no damage. A second sync
+/// covers it.
 #[test]
 fn trap_02_loom_a_sync_covers_only_what_was_written_before_it() {
     check(2, |model| {
