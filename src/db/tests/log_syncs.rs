@@ -2,14 +2,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
-use crate::table::EntityGroup;
+use crate::table::{EntityGroup, Table};
 
 /// The log is synced after this many bytes of weak commits.
 const SYNC_BYTES: u64 = 8 << 10;
@@ -55,16 +57,23 @@ fn trap_63_os_commits_return_while_a_sync_of_the_log_hangs() {
         table.insert(kilobyte(i)).unwrap();
         assert!(table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap().is_some());
     }
-    let entity = kilobyte(20);
-    let mut group = EntityGroup::new(entity.partition_key());
-    group.insert(entity).unwrap();
-    let durable = table.with_durability(Durability::Sync).commit_async(group).unwrap();
+    let submit = |table: &Table, i| {
+        let entity = kilobyte(i);
+        let mut group = EntityGroup::new(entity.partition_key());
+        group.insert(entity).unwrap();
+        table.commit_async(group).unwrap()
+    };
+    // The background thread that leads polled commits is in the sync.
+    let mut polled = submit(&table, 20);
+    let result = Pin::new(&mut polled).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(result, Poll::Ready(Ok(_))));
+    let durable = submit(&table.with_durability(Durability::Sync), 21);
     end.send(()).unwrap();
     durable.wait().unwrap();
     // The `Sync` commit makes all earlier commits durable, too.
     for seed in 0..8 {
         let db = open(&memory.crash_image(seed));
-        assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).count().unwrap(), 21);
+        assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).count().unwrap(), 22);
     }
     db.close().unwrap();
 }

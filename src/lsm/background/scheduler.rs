@@ -107,12 +107,16 @@ impl Maintenance {
         if self.writer.group_commit.lock().failed.is_some() {
             return Step::Idle(None);
         }
-        let due = self.writer.sync_due();
+        let mut due = self.writer.sync_due();
         // If the sync fails, the waiters get the error. With `max_commit_delay`, commits that are
         // awaited as futures wait until the sync is due, so that more commits can share it.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
-            return Step::Worked;
+            due = self.writer.sync_due();
+            // More polled commits may arrive continuously, so they must not defer a due sync.
+            if due != Some(Duration::ZERO) {
+                return Step::Worked;
+            }
         }
         let worked = match due {
             Some(Duration::ZERO) => {

@@ -66,7 +66,9 @@ pub(crate) trait Queue {
 ///
 /// A concurrent sync ([`GroupCommit::sync`]) makes durable what finished commit groups had written
 /// when it began. Groups that need no sync are written meanwhile. A group that needs one has no
-/// leader before the concurrent sync has ended.
+/// leader before the concurrent sync has ended. The background, which leads the groups of polled
+/// commits, may be the thread that syncs. So during a concurrent sync a poll leads its group itself
+/// ([`GroupCommit::poll`]).
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
     /// Condition variables for the waiters of commit groups with even and with odd numbers. With
@@ -223,7 +225,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
         state.syncing = true;
         let syncing = state.queue.begin_sync();
-        drop(state);
+        drop(self.wake(state));
         let result = Q::sync(&syncing);
         let mut state = self.lock();
         state.syncing = false;
@@ -270,9 +272,13 @@ impl<Q: Queue> GroupCommit<Q> {
     }
 
     /// Returns the result of `seq`. While `seq` is undecided, returns `None` and registers `waker`,
-    /// which is woken when `seq` is decided.
+    /// which is woken when `seq` is decided or can be decided by another poll. During a concurrent
+    /// sync, leads the commit group unless the group needs a sync, too.
     pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Option<Result<(), Error>> {
         let mut state = self.lock();
+        if self.published() < seq && state.failed.is_none() && state.is_led_by_polls() {
+            state = self.lead(state, Durability::Buffered);
+        }
         if self.published() >= seq {
             return Some(Ok(()));
         }
@@ -373,13 +379,13 @@ impl<Q: Queue> GroupCommit<Q> {
         self.wake(state)
     }
 
-    /// Wakes the wakers of all decided commits. Releases the lock meanwhile, because a waker may
-    /// poll immediately.
+    /// Wakes the wakers of all decided commits, and all wakers if polls lead the next commit group.
+    /// Releases the lock meanwhile, because a waker may poll immediately.
     fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         let published = self.published();
-        let failed = state.failed.is_some();
+        let is_all = state.failed.is_some() || state.is_led_by_polls();
         let resolved: Vec<_> =
-            state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
+            state.wakers.extract_if(.., |(seq, _)| is_all || *seq <= published).collect();
         if resolved.is_empty() || mutant!("skip-tickets") {
             return state;
         }
@@ -409,6 +415,12 @@ impl<Q> State<Q> {
     /// sync is in progress.
     fn must_wait_for_sync(&self, need: Durability) -> bool {
         self.syncing && self.need.max(need) == Durability::Sync && !mutant!("overlapping-syncs")
+    }
+
+    /// True if polls lead the next commit group: there is a concurrent sync but no leader, and the
+    /// group needs no sync.
+    fn is_led_by_polls(&self) -> bool {
+        self.syncing && !self.leading && !self.must_wait_for_sync(Durability::Buffered)
     }
 
     /// Returns the number of the commit group that decides `seq`. Requires a commit group in

@@ -280,3 +280,6 @@ impl Env {
         Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -42,6 +42,8 @@ struct Recorder {
     synced: Seq,
     /// True if concurrent syncs fail.
     bad_syncs: bool,
+    /// Concurrent syncs end only after this signal.
+    sync_end: Option<Arc<Signal>>,
     /// The number of commit groups that succeed before one fails.
     good: usize,
     /// True if a sync of an empty queue queues a record that must be written immediately.
@@ -53,6 +55,7 @@ struct Taken {
     last: Seq,
     is_sync: bool,
     fails: bool,
+    sync_end: Option<Arc<Signal>>,
 }
 
 impl Queue for Recorder {
@@ -64,7 +67,8 @@ impl Queue for Recorder {
         let fails = self.good == 0;
         self.good = self.good.saturating_sub(1);
         let is_sync = need == Durability::Sync;
-        Taken { disk: Arc::clone(&self.disk), last: self.last, is_sync, fails }
+        let (disk, last) = (Arc::clone(&self.disk), self.last);
+        Taken { disk, last, is_sync, fails, sync_end: None }
     }
 
     fn carry_out(group: Taken) -> Result<Taken, Error> {
@@ -95,12 +99,16 @@ impl Queue for Recorder {
 
     fn begin_sync(&self) -> Taken {
         let (disk, last) = (Arc::clone(&self.disk), self.written);
-        Taken { disk, last, is_sync: true, fails: self.bad_syncs }
+        let sync_end = self.sync_end.clone();
+        Taken { disk, last, is_sync: true, fails: self.bad_syncs, sync_end }
     }
 
     fn sync(syncing: &Taken) -> Result<(), Error> {
         if syncing.fails {
             return Err(Error::new(ErrorKind::Io, "sync the log"));
+        }
+        if let Some(end) = &syncing.sync_end {
+            end.wait();
         }
         syncing.disk.sync(syncing.last);
         Ok(())
@@ -137,6 +145,7 @@ impl Model {
             written: Seq::ZERO,
             synced: Seq::ZERO,
             bad_syncs: false,
+            sync_end: None,
             good,
             durable_claims: false,
         };
@@ -555,6 +564,50 @@ fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
 fn loom_a_polled_ticket_reports_a_failure() {
     check_polled(0, &[OS]);
     check_polled(1, &[OS]);
+}
+
+/// A polled ticket weaker than `Sync` is decided during a concurrent sync, although the thread that
+/// leads the groups of polled commits is in that sync. If the ticket waits for the sync, this is a
+/// deadlock.
+#[test]
+fn trap_63_loom_a_polled_ticket_during_a_concurrent_sync() {
+    for committers in [0, 1] {
+        check_model(move || {
+            let (model, end) = (Model::new(), Arc::new(Signal::default()));
+            model.group_commit.lock().queue.sync_end = Some(Arc::clone(&end));
+            model.submit(OS).unwrap();
+            let lane = model.spawn(|model| model.group_commit.sync().unwrap());
+            let others: Vec<_> =
+                (0..committers).map(|_| model.spawn(|model| drop(model.commit(OS)))).collect();
+            let seq = model.submit(OS).unwrap();
+            await_commit(&model, seq, &Signal::default()).unwrap();
+            end.give();
+            lane.join().unwrap();
+            for thread in others {
+                thread.join().unwrap();
+            }
+        });
+    }
+}
+
+/// The waker of a ticket is also called if a concurrent sync fails.
+#[test]
+fn trap_02_loom_a_polled_ticket_reports_a_failed_concurrent_sync() {
+    for wish in [OS, SYNC] {
+        check_model(move || {
+            let model = Model::new();
+            model.group_commit.lock().queue.bad_syncs = true;
+            model.submit(OS).unwrap();
+            let lane = model.spawn(|model| drop(model.group_commit.sync()));
+            if let Ok(seq) = model.submit(wish) {
+                // The lane leads polled commits after a sync that succeeds. This one fails, or the
+                // commit group before it includes the ticket.
+                let result = await_commit(&model, seq, &Signal::default());
+                assert_eq!(result.is_ok(), model.published() >= seq);
+            }
+            lane.join().unwrap();
+        });
+    }
 }
 
 /// A waker that polls again when it is woken, like an executor that runs tasks in place.

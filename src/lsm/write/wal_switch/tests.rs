@@ -1,0 +1,106 @@
+//! Tests of syncs of the log. A guard of the file system runs commits during a sync, on the thread
+//! that syncs, so that no test depends on timing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use smallvec::smallvec;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::executor::{Step, Worker};
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::fs::{FaultFs, MemFs, OpKind};
+use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+use crate::lsm::Engine;
+use crate::model::Entity;
+use crate::options::{Background, Options};
+
+const NOW: u64 = 133_000_000_000_000_000;
+const TABLE: TableId = TableId(7);
+
+/// A database in memory without background threads.
+struct Subject {
+    memory: MemFs,
+    fs: FaultFs,
+    clock: Arc<ManualClock>,
+    engine: Arc<Engine>,
+}
+
+impl Subject {
+    fn new() -> Self {
+        Self::on(MemFs::new())
+    }
+
+    fn on(memory: MemFs) -> Self {
+        let fs = FaultFs::new(Arc::new(memory.clone()));
+        let clock = Arc::new(ManualClock::new(NOW));
+        let options = Options::default().fs(Arc::new(fs.clone())).clock(clock.clone());
+        let options = options.background(Background::Manual);
+        let options = Options { log_allocate_bytes: 16 << 10, ..options };
+        let engine = crate::lsm::open("db".as_ref(), options).unwrap();
+        Self { memory, fs, clock, engine }
+    }
+
+    /// Runs `work` once, during the next sync of a file.
+    fn during_sync(&self, work: impl Fn(&Engine) + Send + Sync + 'static) {
+        let (engine, is_next) = (Arc::downgrade(&self.engine), AtomicBool::new(true));
+        self.fs.guard_syncs(move |op, _| {
+            if op == OpKind::Sync && is_next.swap(false, Ordering::SeqCst) {
+                work(&engine.upgrade().unwrap());
+            }
+            true
+        });
+    }
+
+    fn sync(&self) {
+        self.engine.writer().sync().unwrap();
+    }
+
+    fn queue<R>(&self, read: impl FnOnce(&LogQueue) -> R) -> R {
+        read(&self.engine.writer().group_commit.lock().queue)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let key = user_key(TABLE, "p", name);
+        self.engine.reader().get(&key, None, |_, _| Ok(())).unwrap().is_some()
+    }
+}
+
+/// Queues a row of about 1 KiB.
+fn submit(engine: &Engine, name: &str, durability: Durability) -> Seq {
+    let (key, shapes) = (user_key(TABLE, "p", name), &engine.env().shapes);
+    let row = Entity::new("p", name).with("Filler", vec![7; 1000]).to_row(shapes).unwrap();
+    let batch = Batch {
+        ops: smallvec![Op {
+            hash: engine.env().hash(&key),
+            key: key.into(),
+            condition: Condition::Any,
+            action: Action::Put(PackedRow::of(row, shapes)),
+        }],
+        changes: Vec::new(),
+        ..Batch::of_change(&Arc::new(Gate::new(TABLE)), TableChange::Created(TABLE))
+    };
+    engine.writer().submit(engine.maintenance(), &batch, durability).unwrap()
+}
+
+fn commit(engine: &Engine, name: &str) {
+    let seq = submit(engine, name, Durability::Os);
+    engine.writer().group_commit.wait(seq).unwrap();
+}
+
+/// A polled commit is there again at each step of the background. It must not keep the step from
+/// the sync.
+#[test]
+fn trap_63_polled_commits_do_not_defer_a_due_sync() {
+    let subject = Subject::new();
+    let seq = submit(&subject.engine, "a", Durability::Os);
+    let group_commit = &subject.engine.writer().group_commit;
+    assert!(group_commit.poll(seq, Waker::noop()).is_none());
+    subject.clock.advance(WEAK_SYNC_EVERY);
+    assert!(subject.queue(LogQueue::unsynced_bytes) > 0);
+    assert_eq!(subject.engine.maintenance().step(Lane::Log), Step::Worked);
+    assert!(group_commit.poll(seq, Waker::noop()).is_some_and(|result| result.is_ok()));
+    assert_eq!(subject.queue(LogQueue::unsynced_bytes), 0);
+}
