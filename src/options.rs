@@ -32,7 +32,8 @@ pub enum Durability {
     /// power cut until `Db::sync`, the background sync, or a clean close. The background sync runs
     /// after a second ([`Options::max_commit_delay`] if longer) or after 8 MiB (512 KiB with
     /// [`Options::edge`]). Commits do not wait for it, unless 32 MiB (2 MiB) of them are not yet
-    /// durable.
+    /// durable, or it takes longer than two seconds. The first commit after two seconds without one
+    /// weaker than `Sync` may also wait for a sync.
     #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
     /// The commit was handed to the operating system. It survives a crash of the process. A power

@@ -130,3 +130,48 @@ fn trap_63_weak_commits_wait_for_a_sync_at_the_limit_of_unsynced_bytes() {
         assert_eq!(stat("stalls") - stalls, 3);
     }
 }
+
+/// If something else syncs the log before the background sync is due, the background extends the
+/// Seq reservation nevertheless.
+#[test]
+fn trap_63_weak_commits_between_other_syncs_do_not_wait_for_a_reservation() {
+    for is_commit in [false, true] {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let db = weak(&MemFs::new(), Durability::Os).clock(clock.clone()).open("db").unwrap();
+        let table = db.create_table("things").unwrap();
+        table.insert(row(0, 0)).unwrap();
+        let stat = |name| db.stats().get(name).unwrap();
+        for i in 1..100 {
+            let syncs = stat("log_syncs");
+            table.insert(row(i, 0)).unwrap();
+            assert_eq!(stat("log_syncs"), syncs, "commit {i}");
+            while db.step(Duration::ZERO) {}
+            if is_commit {
+                table.clone().with_durability(Durability::Sync).upsert(row(0, i)).unwrap();
+            } else {
+                db.sync().unwrap();
+            }
+            clock.advance(Duration::from_millis(200));
+        }
+        assert_eq!(stat("stalls"), 0);
+    }
+}
+
+/// A weak commit waits for a new Seq reservation after a pause. This is a stall only if the
+/// background has not synced the earlier weak commits.
+#[test]
+fn a_wait_for_a_late_seq_reservation_is_a_stall() {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let db = weak(&MemFs::new(), Durability::Os).clock(clock.clone()).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let stat = |name| db.stats().get(name).unwrap();
+    for (i, is_behind) in [false, true, false, true].into_iter().enumerate() {
+        let before = (stat("log_syncs"), stat("stalls"));
+        table.insert(row(i as u32, 0)).unwrap();
+        assert!(stat("log_syncs") > before.0);
+        assert_eq!(stat("stalls") - before.1, u64::from(is_behind), "commit {i}");
+        clock.advance(Duration::from_secs(1));
+        while is_behind && db.step(Duration::ZERO) {}
+        clock.advance(Duration::from_secs(60));
+    }
+}

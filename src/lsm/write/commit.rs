@@ -153,8 +153,10 @@ impl Writer {
             RetryReason::LookUp => {}
             RetryReason::Log => help.prepare_log()?,
             RetryReason::FrozenMemtables => help.make_room()?,
-            RetryReason::SeqReservation => self.reserve_seqs(help)?,
-            RetryReason::UnsyncedBytes => self.sync_before_weak_commits()?,
+            RetryReason::SeqReservation => self.sync_for_weak_commit(|| self.reserve_seqs(help))?,
+            RetryReason::UnsyncedBytes => {
+                self.sync_for_weak_commit(|| self.sync_before_weak_commits())?;
+            }
             RetryReason::Larger(bytes) => {
                 // Release the first admission, so that its bytes are not counted twice.
                 write.admitted = Admitted::ALL;

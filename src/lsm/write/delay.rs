@@ -80,8 +80,8 @@ impl Writer {
 
     /// Counts a delayed write and emits an event. The cause is `memtables` if too many memtables
     /// wait for their flush, `ranges` if a range that the write touches has too large a compaction
-    /// backlog, `memory` if memory is nearly exhausted, or `log` if too many bytes of the log are
-    /// unsynced.
+    /// backlog, `memory` if memory is nearly exhausted, or `log` if syncs of the log are behind:
+    /// too many of its bytes are unsynced, or the Seq reservation was not extended in time.
     pub(crate) fn stalled(&self, cause: &'static str, time: Duration) {
         self.backlog.record_stall(time);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

@@ -120,12 +120,7 @@ impl Writer {
             let mut state = self.group_commit.lock();
             state.check()?;
             state.queue.check_open(Closing::Commits)?;
-            let last = state.last;
-            let delay = ticks_in(self.reader.env.options.max_commit_delay);
-            let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
-            let seq_reservation =
-                Seq(self.reader.env.clock.now().max(last.0).saturating_add(ahead));
-            let appended = state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX));
+            let appended = self.append_seq_reservation(&mut state);
             if appended.is_ok() {
                 state.queue.undurable = None;
             }
@@ -133,6 +128,28 @@ impl Writer {
             appended.map_err(|error| self.poison_on_log_failure(error))?;
         }
         self.group_commit.sync()
+    }
+
+    /// Queues a record with a higher Seq reservation, unless another committer has queued one that
+    /// is not durable yet.
+    fn append_seq_reservation(&self, state: &mut State<LogQueue>) -> Result<()> {
+        let is_pending = state.queue.seq_reservation < state.queue.seq_reservation_queued;
+        if is_pending && !self.seqs_reserved_for(state).is_zero() {
+            return Ok(());
+        }
+        let last = state.last;
+        let delay = ticks_in(self.reader.env.options.max_commit_delay);
+        let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
+        let seq_reservation = Seq(self.reader.env.clock.now().max(last.0).saturating_add(ahead));
+        state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX))
+    }
+
+    /// Returns the time after which the last Seq reservation queued must be extended, so that weak
+    /// commits do not have to wait for a new one.
+    fn seqs_reserved_for(&self, state: &State<LogQueue>) -> Duration {
+        let next = self.reader.env.clock.now().max(state.last.0);
+        let left = state.queue.seq_reservation_queued.0.saturating_sub(next);
+        Duration::from_nanos(left.saturating_sub(SEQ_RESERVATION_TICKS / 2).saturating_mul(100))
     }
 
     /// True if no next log is prepared and the active log accepts commits.
@@ -144,13 +161,17 @@ impl Writer {
     /// Returns the time until the background sync of weak commits and of commits without a waiter
     /// is due, or `None` if there are none.
     pub(crate) fn sync_due(&self) -> Option<Duration> {
-        let (bytes, since) = self.group_commit.lock().queue.undurable?;
+        let state = self.group_commit.lock();
+        let (bytes, since) = state.queue.undurable?;
         if bytes >= self.reader.env.options.weak_sync_bytes {
             return Some(Duration::ZERO);
         }
         let waited = self.reader.env.clock.monotonic().saturating_sub(since);
         let every = WEAK_SYNC_EVERY.max(self.reader.env.options.max_commit_delay);
-        Some(every.saturating_sub(waited))
+        let due = every.saturating_sub(waited);
+        // Frequent `Sync` commits sync the weak commits before that time. The Seq reservation must
+        // be extended nevertheless.
+        Some(if bytes > 0 { due.min(self.seqs_reserved_for(&state)) } else { due })
     }
 
     /// Makes all earlier commits durable. Later weak commits do not wait for the sync.
@@ -171,12 +192,20 @@ impl Writer {
 
     /// Waits for the sync in progress. If there is none, syncs all commits.
     pub(super) fn sync_before_weak_commits(&self) -> Result<()> {
+        if self.group_commit.wait_for_sync() { Ok(()) } else { self.sync() }
+    }
+
+    /// Runs `sync`, for which a weak commit waits. Counts this as a stall if earlier weak commits
+    /// are not durable, because then the background is behind. Otherwise the Seq reservation has
+    /// lapsed, because there were no weak commits for a time.
+    pub(super) fn sync_for_weak_commit(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let clock = &self.reader.env.clock;
+        let is_behind = self.group_commit.lock().queue.unsynced_bytes() > 0;
         let since = clock.monotonic();
-        if !self.group_commit.wait_for_sync() {
-            self.sync()?;
+        sync()?;
+        if is_behind {
+            self.stalled("log", clock.monotonic().saturating_sub(since));
         }
-        self.stalled("log", clock.monotonic().saturating_sub(since));
         Ok(())
     }
 
