@@ -171,6 +171,7 @@ fn a_wait_for_a_late_seq_reservation_is_a_stall() {
         assert!(stat("log_syncs") > before.0);
         assert_eq!(stat("stalls") - before.1, u64::from(is_behind), "commit {i}");
         clock.advance(Duration::from_secs(1));
+        // The background works after every other commit.
         while is_behind && db.step(Duration::ZERO) {}
         clock.advance(Duration::from_secs(60));
     }

@@ -57,6 +57,11 @@ impl Unblock for Maintenance {
         self.writer.prepare_log(&mut manifest, clock)
     }
 
+    fn allocate_log(&self) -> Result<bool> {
+        let _work = self.state.work()?;
+        self.writer.allocate_ahead()
+    }
+
     fn make_room(&self) -> Result<()> {
         self.wait_for_room()
     }

@@ -153,8 +153,7 @@ impl Maintenance {
             self.prepare_log()?;
             return Ok(true);
         }
-        let _work = self.state.work()?;
-        self.writer.allocate_ahead()
+        self.allocate_log()
     }
 
     fn flush_step(&self) -> Step {

@@ -91,7 +91,7 @@ impl Writer {
             let mut state = self.group_commit.lock();
             match self.try_submit(&mut state, &write, &pre_read) {
                 Ok(seq) => {
-                    self.submitted(state, write);
+                    self.submitted(help, state, write);
                     return Ok(seq);
                 }
                 Err(reason) => {
@@ -125,15 +125,27 @@ impl Writer {
         }
     }
 
-    /// Finishes a submission after the batch was queued: releases its admission, and flushes a full
-    /// log buffer.
-    fn submitted(&self, state: MutexGuard<'_, State<LogQueue>>, write: PendingWrite<'_, '_>) {
+    /// Finishes a submission after the batch was queued: releases its admission, allocates log
+    /// space if the background could not, and flushes a full log buffer.
+    fn submitted(
+        &self,
+        help: &impl Unblock,
+        mut state: MutexGuard<'_, State<LogQueue>>,
+        write: PendingWrite<'_, '_>,
+    ) {
         let queued = state.queue.queued_bytes();
+        // The background thread that allocates may be in the sync. Without space ahead, the next
+        // commits would allocate while they hold the lock.
+        let must_allocate = state.syncing && state.queue.becomes_nearly_full();
         // The log and the memtable now count these bytes. Release the admission while the lock is
         // still held, so that no reader of the counters sees the bytes twice.
         drop(write.admitted);
         drop(state);
         self.record_writes(write.batch);
+        if must_allocate {
+            // A failure ends writing. It is not returned, because the commit is queued already.
+            drop(help.allocate_log());
+        }
         if queued >= self.reader.env.options.log_buffer_bytes {
             // If this fails, the waiters of the commit group get the error. It is not returned
             // here, because this commit may already be visible.

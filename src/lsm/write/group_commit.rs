@@ -92,7 +92,7 @@ pub(crate) struct State<Q> {
     /// True while a commit group that needs a sync is written, and during a concurrent sync. Two
     /// syncs never overlap: the system reports a failure to only one of two syncs of a file, and
     /// the other one succeeds.
-    syncing: bool,
+    pub(super) syncing: bool,
     /// The strictest durability requested in the commit group being filled.
     need: Durability,
     /// The last Seq queued.

@@ -77,6 +77,9 @@ pub(crate) struct LogQueue {
     /// The value of `allocated` when the background was last signalled to allocate more space; 0
     /// for a new log.
     pub(super) short_of: u64,
+    /// The value of `allocated` when a committer was last asked to allocate more space; 0 for a new
+    /// log.
+    nearly_full_of: u64,
     /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
     /// Logs with bytes that are written but not synced, oldest first. The end of a concurrent sync
@@ -249,6 +252,7 @@ impl LogQueue {
             durable_len: 0,
             stated_len: 0,
             short_of: 0,
+            nearly_full_of: 0,
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
             undurable: None,
@@ -302,7 +306,7 @@ impl LogQueue {
         self.log = next.log;
         self.is_ended = false;
         self.end = LogFile::START;
-        (self.allocated, self.short_of) = (next.allocated, 0);
+        (self.allocated, self.short_of, self.nearly_full_of) = (next.allocated, 0, 0);
         (self.durable_len, self.stated_len) = (0, next.allocated);
         self.shapes.clear();
         self.append_open(Some(predecessor), next.manifest)
@@ -444,6 +448,17 @@ impl LogQueue {
     /// True if at least three quarters of the allocation are used.
     pub(super) fn is_short(&self) -> bool {
         self.end + self.allocated / 4 >= self.allocated
+    }
+
+    /// Returns true, once for each allocation, if the background has not allocated more space
+    /// although at least seven eighths of the allocation are used.
+    pub(super) fn becomes_nearly_full(&mut self) -> bool {
+        let is_nearly_full = self.end + self.allocated / 8 >= self.allocated;
+        let is_news = is_nearly_full && self.nearly_full_of < self.allocated;
+        if is_news {
+            self.nearly_full_of = self.allocated;
+        }
+        is_news
     }
 
     /// Counts a commit. Returns true if the background must be signalled, because a background sync

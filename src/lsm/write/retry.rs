@@ -36,6 +36,9 @@ pub(in crate::lsm) trait Unblock {
     /// Creates the next log, unless one is prepared already.
     fn prepare_log(&self) -> Result<()>;
 
+    /// Allocates space in the active log before commits need it. Returns true if it allocated any.
+    fn allocate_log(&self) -> Result<bool>;
+
     /// Waits until another memtable may be frozen.
     ///
     /// # Errors

@@ -104,3 +104,23 @@ fn trap_63_polled_commits_do_not_defer_a_due_sync() {
     assert!(group_commit.poll(seq, Waker::noop()).is_some_and(|result| result.is_ok()));
     assert_eq!(subject.queue(LogQueue::unsynced_bytes), 0);
 }
+
+/// During a sync the background cannot allocate log space. The commit that nearly fills the space
+/// allocates more after it has released the commit lock.
+#[test]
+fn commits_during_a_sync_allocate_log_space_ahead() {
+    let subject = Subject::new();
+    commit(&subject.engine, "first");
+    let before = subject.fs.count(OpKind::Allocate);
+    subject.during_sync(|engine| {
+        for i in 0..80 {
+            commit(engine, &i.to_string());
+            let queue = &engine.writer().group_commit.lock().queue;
+            assert!(queue.end + queue.allocated / 8 < queue.allocated, "commit {i}");
+        }
+    });
+    subject.sync();
+    // The log grows from 16 KiB to 128 KiB.
+    assert_eq!(subject.fs.count(OpKind::Allocate) - before, 3);
+    assert!(subject.has("first") && subject.has("79"));
+}
