@@ -380,6 +380,30 @@ fn trap_02_loom_a_sync_covers_only_what_was_written_before_it() {
     });
 }
 
+/// The log is switched while it is synced. A second sync covers the bytes that the first one does
+/// not, in both logs.
+#[test]
+fn trap_02_loom_the_log_is_switched_during_a_sync() {
+    check(2, |model| {
+        model.put_with("a", 1, Durability::Os).unwrap();
+        crate::lsm::write::retry::Unblock::prepare_log(model.engine.maintenance()).unwrap();
+        let other = model.spawn(|model| model.engine.writer().sync().unwrap());
+        // Longer than a sector, so that it can be lost without the record before it.
+        let long = "b".repeat(600);
+        model.put_with(&long, 1, Durability::Os).unwrap();
+        model.engine.maintenance().freeze().unwrap();
+        model.put_with("c", 1, Durability::Os).unwrap();
+        other.join().unwrap();
+        model.engine.writer().sync().unwrap();
+        for seed in 1..8 {
+            let again = Model::on(model.fs.crash_image(seed));
+            for name in ["a", &long, "c"] {
+                assert_eq!(again.get(name, None), Some(1), "it was synced");
+            }
+        }
+    });
+}
+
 /// No Seq is used twice. Weak commits use the Seqs of a reservation only after its record is
 /// durable.
 #[test]

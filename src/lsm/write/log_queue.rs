@@ -64,6 +64,9 @@ pub(crate) struct Segment {
     user_bytes: u64,
 }
 
+/// Logs with unsynced bytes, oldest first, and the end of the last commit group taken for each.
+type UnsyncedLogs = SmallVec<[(Arc<LogFile>, u64); 1]>;
+
 /// The log's part of the state under the commit lock: the active log and the records queued for it.
 pub(crate) struct LogQueue {
     pub(super) log: Arc<LogFile>,
@@ -82,14 +85,12 @@ pub(crate) struct LogQueue {
     nearly_full_of: u64,
     /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
-    /// Logs with bytes that are written but not synced, oldest first. The end of a concurrent sync
-    /// removes a log only if no commit group has written to it since the sync began.
-    pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
+    /// Logs with bytes that are written but not synced. The end of a concurrent sync removes a log
+    /// only if no commit group has written to it since the sync began.
+    pub(super) unsynced: UnsyncedLogs,
     /// Bytes of weak commits queued since the last sync was requested, and when the first commit
     /// since then was queued.
     pub(super) undurable: Option<(u64, Duration)>,
-    /// The end of the last commit group taken.
-    taken: Position,
     /// The end of the last commit group written, and what the logs contain up to there.
     written_up_to: Extent,
     /// Bytes of weak commits queued since opening, and how many of them are durable.
@@ -161,9 +162,9 @@ struct Extent {
     weak_bytes: u64,
 }
 
-/// A concurrent sync: the logs to sync, oldest first, and what is durable afterwards.
+/// A concurrent sync: the logs to sync, and what is durable afterwards.
 pub(crate) struct Syncing {
-    logs: SmallVec<[Arc<LogFile>; 1]>,
+    logs: UnsyncedLogs,
     extent: Extent,
     durable_len: u64,
 }
@@ -171,7 +172,7 @@ pub(crate) struct Syncing {
 /// The data that a leader needs to write a commit group.
 pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
-    sync: SmallVec<[Arc<LogFile>; 1]>,
+    sync: UnsyncedLogs,
     durable_up_to: Position,
     /// The part of the result that is known before writing.
     done: Done,
@@ -256,7 +257,6 @@ impl LogQueue {
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
             undurable: None,
-            taken: durable,
             written_up_to: Extent { end: durable, ..Extent::default() },
             weak_queued: 0,
             weak_durable: 0,
@@ -532,8 +532,8 @@ impl LogQueue {
     }
 
     /// Returns the allocated length of the active log, if it is one of `logs`; otherwise 0.
-    fn len_covered_by(&self, logs: &[Arc<LogFile>]) -> u64 {
-        let is_covered = logs.last().is_some_and(|log| Arc::ptr_eq(log, &self.log));
+    fn len_covered_by(&self, logs: &UnsyncedLogs) -> u64 {
+        let is_covered = logs.last().is_some_and(|(log, _)| Arc::ptr_eq(log, &self.log));
         if is_covered { self.allocated } else { 0 }
     }
 
@@ -596,15 +596,17 @@ impl Queue for LogQueue {
         let is_sync = need == Durability::Sync;
         let segments = std::mem::take(&mut self.segments);
         for segment in &segments {
-            if !self.unsynced.iter().any(|log| Arc::ptr_eq(log, &segment.log)) {
-                self.unsynced.push(Arc::clone(&segment.log));
+            let end = segment.offset + segment.bytes.len() as u64;
+            match self.unsynced.last_mut() {
+                Some((log, known)) if Arc::ptr_eq(log, &segment.log) => *known = end,
+                _ => self.unsynced.push((Arc::clone(&segment.log), end)),
             }
         }
-        let in_order = |logs: &[Arc<LogFile>]| logs.is_sorted_by_key(|log| log.header().number);
+        let in_order = |logs: &UnsyncedLogs| logs.is_sorted_by_key(|(log, _)| log.header().number);
         debug_assert!(in_order(&self.unsynced), "logs are written and synced oldest first");
         let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { SmallVec::new() };
         if mutant!("unsynced-old-logs") {
-            sync.retain(|log| Arc::ptr_eq(log, &self.log));
+            sync.retain(|(log, _)| Arc::ptr_eq(log, &self.log));
         }
         if is_sync {
             self.undurable = None;
@@ -615,7 +617,6 @@ impl Queue for LogQueue {
             seq_reservation: self.seq_reservation_queued,
             weak_bytes: self.weak_queued,
         };
-        self.taken = extent.end;
         let done = Done {
             durable_len: self.len_covered_by(&sync),
             extent,
@@ -638,7 +639,7 @@ impl Queue for LogQueue {
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
-        for log in sync.iter().filter(|_| !mutant!("unsynced-log")) {
+        for (log, _) in sync.iter().filter(|_| !mutant!("unsynced-log")) {
             log.sync()?;
             done.syncs += 1;
         }
@@ -673,10 +674,11 @@ impl Queue for LogQueue {
     fn begin_sync(&self) -> Syncing {
         let extent = self.written_up_to;
         // A later log has no bytes yet of a finished commit group.
-        let is_covered = |log: &&Arc<LogFile>| log.header().number <= extent.end.file;
-        let mut logs: SmallVec<[_; 1]> = self.unsynced.iter().filter(is_covered).cloned().collect();
+        let mut logs = self.unsynced.clone();
+        logs.retain(|(log, _)| log.header().number <= extent.end.file);
+        debug_assert!(!logs.is_empty(), "bytes that are not durable are in an unsynced log");
         if mutant!("unsynced-old-logs") {
-            logs.retain(|log| Arc::ptr_eq(log, &self.log));
+            logs.retain(|(log, _)| Arc::ptr_eq(log, &self.log));
         }
         let is_active = extent.end.file == self.log.header().number;
         let durable_len = if is_active { self.len_covered_by(&logs) } else { 0 };
@@ -685,7 +687,7 @@ impl Queue for LogQueue {
 
     fn sync(syncing: &Syncing) -> Result<()> {
         let mut logs = syncing.logs.iter().filter(|_| !mutant!("unsynced-log"));
-        logs.try_for_each(|log| log.sync())
+        logs.try_for_each(|(log, _)| log.sync())
     }
 
     fn synced(&mut self, syncing: Syncing) -> bool {
@@ -694,11 +696,9 @@ impl Queue for LogQueue {
         if mutant!("sync-later-writes") {
             extent = self.written_up_to;
         }
-        let end = extent.end;
-        let is_written_since = self.taken > end && !mutant!("sync-later-writes");
-        self.unsynced.retain(|log| {
-            let number = log.header().number;
-            number > end.file || number == end.file && is_written_since
+        self.unsynced.retain(|(log, end)| {
+            let end = if mutant!("forget-log") { 0 } else { *end };
+            extent.end < Position { file: log.header().number, offset: end }
         });
         self.became_durable(extent, durable_len)
     }

@@ -124,3 +124,30 @@ fn commits_during_a_sync_allocate_log_space_ahead() {
     assert_eq!(subject.fs.count(OpKind::Allocate) - before, 3);
     assert!(subject.has("first") && subject.has("79"));
 }
+
+/// A later sync covers the old log only if it was written to after the sync during which the log
+/// was switched.
+#[test]
+fn trap_02_the_log_is_switched_during_a_sync() {
+    for is_written in [false, true] {
+        let subject = Subject::new();
+        commit(&subject.engine, "a");
+        subject.engine.maintenance().prepare_log().unwrap();
+        subject.during_sync(move |engine| {
+            if is_written {
+                commit(engine, "b");
+            }
+            engine.maintenance().freeze().unwrap();
+            commit(engine, "c");
+        });
+        subject.sync();
+        let syncs = subject.queue(|queue| queue.syncs);
+        subject.sync();
+        assert_eq!(subject.queue(|queue| queue.syncs) - syncs, 1 + u64::from(is_written));
+        for seed in 0..8 {
+            let again = Subject::on(subject.memory.crash_image(seed));
+            assert!(again.has("a") && again.has("c"));
+            assert_eq!(again.has("b"), is_written);
+        }
+    }
+}
