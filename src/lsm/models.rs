@@ -380,6 +380,23 @@ fn trap_02_loom_a_sync_covers_only_what_was_written_before_it() {
     });
 }
 
+/// When a sync returns, a written record states that the commits before it are durable, even if the
+/// sync of another thread covered them.
+#[test]
+fn loom_a_sync_returns_after_its_durable_offset_is_written() {
+    check(2, |model| {
+        model.put_with("a", 1, Durability::Os).unwrap();
+        let sync = |model: Model| {
+            model.engine.writer().sync().unwrap();
+            let queue = &model.engine.writer().group_commit.lock().queue;
+            assert_eq!(queue.durable_unclaimed(), None, "a record states it");
+        };
+        let other = model.spawn(sync);
+        sync(model);
+        other.join().unwrap();
+    });
+}
+
 /// The log is switched while it is synced. A second sync covers the bytes that the first one does
 /// not, in both logs.
 #[test]

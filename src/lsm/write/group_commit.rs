@@ -47,9 +47,8 @@ pub(crate) trait Queue {
     fn begin_sync(&self) -> Self::Syncing;
     /// Syncs these bytes. Runs without the lock.
     fn sync(syncing: &Self::Syncing) -> Result<(), Error>;
-    /// Records that the concurrent sync succeeded; called under the lock. The result is that of
-    /// [`finished`](Self::finished).
-    fn synced(&mut self, syncing: Self::Syncing) -> bool;
+    /// Records that the concurrent sync succeeded; called under the lock.
+    fn synced(&mut self, syncing: Self::Syncing);
 }
 
 /// The commit lock, the commit groups that it guards, and the published Seq.
@@ -208,7 +207,8 @@ impl<Q: Queue> GroupCommit<Q> {
     }
 
     /// Makes everything queued durable by a concurrent sync, for which commits weaker than `Sync`
-    /// do not wait. Returns without a sync of its own if another one meanwhile covers everything.
+    /// do not wait. Does not sync if another sync meanwhile covers everything. Finally writes the
+    /// records queued meanwhile, because the first one states the new durable offset.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         let end = self.lock().queue.end();
         self.flush(Durability::Os)?;
@@ -216,7 +216,7 @@ impl<Q: Queue> GroupCommit<Q> {
         loop {
             state.check()?;
             if state.queue.durable() >= end {
-                return Ok(());
+                return self.write_after(state, end);
             }
             if !state.syncing {
                 break;
@@ -233,11 +233,17 @@ impl<Q: Queue> GroupCommit<Q> {
             state.fail(error.poisoned());
             return self.notify_all(state).check();
         }
-        let more = state.queue.synced(syncing);
+        state.queue.synced(syncing);
         debug_assert!(state.queue.durable() >= end, "the sync covers what was queued before it");
         self.sync_ended.notify_all();
+        self.write_after(state, end)
+    }
+
+    /// Writes the queued records, if there are any after `end`.
+    fn write_after(&self, state: MutexGuard<'_, State<Q>>, end: Position) -> Result<(), Error> {
+        let is_written = state.queue.end() <= end;
         drop(state);
-        if more { self.flush(Durability::Os) } else { Ok(()) }
+        if is_written { Ok(()) } else { self.flush(Durability::Os) }
     }
 
     /// Waits for the end of the sync in progress. Returns false if there is none.

@@ -690,7 +690,7 @@ impl Queue for LogQueue {
         logs.try_for_each(|(log, _)| log.sync())
     }
 
-    fn synced(&mut self, syncing: Syncing) -> bool {
+    fn synced(&mut self, syncing: Syncing) {
         let Syncing { logs, mut extent, durable_len } = syncing;
         self.syncs += logs.len() as u64;
         if mutant!("sync-later-writes") {
@@ -700,7 +700,7 @@ impl Queue for LogQueue {
             let end = if mutant!("forget-log") { 0 } else { *end };
             extent.end < Position { file: log.header().number, offset: end }
         });
-        self.became_durable(extent, durable_len)
+        self.became_durable(extent, durable_len);
     }
 }
 

@@ -86,7 +86,10 @@ impl Queue for Recorder {
 
     fn finished(&mut self, done: Taken) -> bool {
         self.written = done.last;
-        done.is_sync && self.synced(done)
+        if done.is_sync {
+            self.synced = done.last;
+        }
+        done.is_sync && self.durable_claims && self.last == done.last
     }
 
     fn end(&self) -> Position {
@@ -114,9 +117,8 @@ impl Queue for Recorder {
         Ok(())
     }
 
-    fn synced(&mut self, done: Taken) -> bool {
+    fn synced(&mut self, done: Taken) {
         self.synced = done.last;
-        self.durable_claims && self.last == done.last
     }
 }
 

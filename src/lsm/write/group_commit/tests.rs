@@ -95,9 +95,7 @@ impl Queue for Counting {
         Ok(())
     }
 
-    fn synced(&mut self, (): ()) -> bool {
-        false
-    }
+    fn synced(&mut self, (): ()) {}
 }
 
 fn submit(group_commit: &GroupCommit<Counting>, durability: Durability) -> Seq {

@@ -151,3 +151,17 @@ fn trap_02_the_log_is_switched_during_a_sync() {
         }
     }
 }
+
+/// Other processes see an import only after a written record states that the commits before it are
+/// durable. A `Buffered` commit would be written only later.
+#[test]
+fn a_sync_writes_its_durable_offset_even_if_a_later_commit_is_queued() {
+    let subject = Subject::new();
+    commit(&subject.engine, "a");
+    subject.during_sync(|engine| {
+        submit(engine, "b", Durability::Buffered);
+    });
+    subject.sync();
+    assert_eq!(subject.queue(LogQueue::durable_unclaimed), None);
+    assert!(subject.has("b"));
+}
