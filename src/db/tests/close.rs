@@ -343,6 +343,32 @@ fn trap_27_sync_and_close_succeed_on_a_full_disk() {
     table.insert(row(rows, 0)).unwrap();
 }
 
+/// On a full disk, weak commits after pauses are refused. Their Seq reservations do not use the log
+/// space that a close needs.
+#[test]
+fn trap_27_a_close_succeeds_after_refused_commits_on_a_full_disk() {
+    let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(NOW)));
+    let options = options(&fs).memtable_bytes(1 << 20).clock(clock.clone());
+    let db = options.open("db").unwrap();
+    let table = db.create_table("things").unwrap().with_durability(Durability::Os);
+    table.insert(row(0, 0)).unwrap();
+    db.step(Duration::ZERO);
+    fs.set_quota(Some(fs.used()));
+    let full = (1..10_000).find(|i| table.insert(row(*i, 0)).is_err());
+    for _ in 0..20 {
+        clock.advance(Duration::from_secs(60));
+        let refused = table.insert(row(20_000, 0)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::StorageFull);
+    }
+    db.sync().unwrap();
+    db.close().unwrap();
+    fs.set_quota(None);
+    let db = open(&fs);
+    assert_eq!(db.opened().torn, None);
+    let rows = db.table("things").unwrap().scan(KeyRange::all()).count().unwrap();
+    assert_eq!(Some(rows as u32), full);
+}
+
 /// If reserving space for a log fails, the log accepts no more records, not even records that would
 /// fit into the space that is already reserved.
 #[test]

@@ -33,8 +33,9 @@ use super::group_commit::Queue;
 
 /// The largest size of a record without entries, in bytes.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// The log space kept free after every commit, in bytes. It suffices for three records (durable
-/// offset, durable length, close), so that a full disk never prevents a sync or a close.
+/// The log space kept free after every commit and every Seq reservation, in bytes. Records of
+/// durable offsets and lengths use it only while the closing record still fits. So a full disk
+/// never prevents a sync or a close.
 const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
 /// The allocation of a log grows by doubling, but by at most this many bytes at a time.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
@@ -330,7 +331,7 @@ impl LogQueue {
         }
     }
 
-    pub(super) fn append_durable_record(&mut self, last: Seq, seq_reservation: Seq) -> Result<()> {
+    fn append_durable_record(&mut self, last: Seq, seq_reservation: Seq) -> Result<()> {
         let len = (self.durable_len > self.stated_len).then_some(self.durable_len);
         self.append_empty(RecordKind::DurableUpTo, last, |out| {
             wal::DurableUpTo { seq_reservation, len }.encode(out);
@@ -341,6 +342,13 @@ impl LogQueue {
         }
         self.seq_reservation_queued = self.seq_reservation_queued.max(seq_reservation);
         Ok(())
+    }
+
+    /// Queues a record with a higher Seq reservation. No commit need follow, so this keeps as much
+    /// space free as a commit does.
+    pub(super) fn append_seq_reservation(&mut self, last: Seq, seq_reservation: Seq) -> Result<()> {
+        self.reserve_to(self.end + EMPTY_RECORD_BYTES + ROOM_BEHIND)?;
+        self.append_durable_record(last, seq_reservation)
     }
 
     /// Queues the record of the batch and returns its length in bytes.
@@ -556,7 +564,8 @@ impl LogQueue {
         let is_idle = self.segments.is_empty();
         let is_longer = self.durable_len > self.stated_len && self.closing < Closing::Log;
         let is_due = is_longer || is_idle && self.durable_record_due;
-        if !is_due || self.end + EMPTY_RECORD_BYTES > self.allocated {
+        // Keep space for the closing record.
+        if !is_due || self.end + 2 * EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
         // Append an empty record, which need not be synced, to state the durable offset and the

@@ -141,7 +141,7 @@ impl Writer {
         let delay = ticks_in(self.reader.env.options.max_commit_delay);
         let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
         let seq_reservation = Seq(self.reader.env.clock.now().max(last.0).saturating_add(ahead));
-        state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX))
+        state.queue.append_seq_reservation(last, seq_reservation.min(Seq::MAX))
     }
 
     /// Returns the time after which the last Seq reservation queued must be extended, so that weak
