@@ -12,8 +12,8 @@ use crate::executor::{Step, Worker};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::fs::{FaultFs, MemFs, OpKind};
-use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 use crate::lsm::Engine;
+use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 use crate::model::Entity;
 use crate::options::{Background, Options};
 
