@@ -482,6 +482,10 @@ setters! {
     /// Data that is read often and written rarely is then read up to twice as fast. In
     /// [`Stats`](crate::stats::Stats) these merges count as compaction. Default: true; false with
     /// [`Options::edge`], and with a limit on disk use ([`Options::max_disk`]).
+    ///
+    /// With the argument `false`, and with [`Options::edge`], an idle database also merges files
+    /// only if this frees more bytes than it writes. Otherwise, merges that wait because of writes
+    /// run 10 seconds after the last commit.
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 
     /// Limits the bytes that the files of the database take: tables, logs including their reserved

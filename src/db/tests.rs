@@ -177,6 +177,7 @@ mod read_only;
 mod references;
 mod short_logs;
 mod slow;
+mod space;
 mod threads;
 mod wear;
 mod windows;

@@ -89,6 +89,8 @@ struct Held {
     entry: Arc<FileEntry>,
     /// The number of ranges that reference the file.
     references: usize,
+    /// The approximate bytes of the file that these ranges use.
+    used: u64,
 }
 
 impl FileEntry {
@@ -236,6 +238,11 @@ impl Version {
     /// Returns how many ranges reference the file.
     pub(crate) fn references_to(&self, number: FileNumber) -> usize {
         self.files.get(&number).map_or(0, |held| held.references)
+    }
+
+    /// Returns about how many bytes of the file all ranges together use; 0 for an unknown file.
+    pub(crate) fn used_bytes(&self, number: FileNumber) -> u64 {
+        self.files.get(&number).map_or(0, |held| held.used)
     }
 
     /// Returns the range that contains `user_key`.
@@ -474,12 +481,13 @@ impl Version {
                 hint = at;
                 self.ranges.at_mut(at)?.remove(*file)
             });
-            if gone.is_none() {
+            let Some(gone) = gone else {
                 return Err(format!("range r{} does not reference file {file}", id.0));
-            }
+            };
             if let Some(held) = self.files.get_mut(file) {
                 debug_assert!(held.references > 0, "a reference that leaves was counted");
                 held.references -= 1;
+                held.used = held.used.saturating_sub(gone.bytes);
             }
         }
         Ok(edit.remove_references.iter().map(|(id, _)| *id).collect())
@@ -499,7 +507,7 @@ impl Version {
             self.claim(meta.number)?;
             let entry = Arc::new(FileEntry::new(meta.clone()));
             self.file_bytes = self.file_bytes.saturating_add(meta.bytes);
-            self.files.insert(meta.number, Held { entry, references: 0 });
+            self.files.insert(meta.number, Held { entry, references: 0, used: 0 });
         }
         Ok(())
     }
@@ -519,7 +527,9 @@ impl Version {
                 let is_whole = *clip == ReferenceMeta::whole_range();
                 let clip = if is_whole { &range.span } else { clip };
                 let entry = Arc::clone(&held.entry);
-                range.add(*placement, Reference::new(entry, clip.clone(), *bytes));
+                let reference = Reference::new(entry, clip.clone(), *bytes);
+                held.used = held.used.saturating_add(reference.bytes);
+                range.add(*placement, reference);
             }
         }
         Ok(edit.add_references.iter().map(|reference| reference.range).collect())

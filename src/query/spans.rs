@@ -117,7 +117,10 @@ impl Table {
             return self.entry.check(self.engine.reader().published());
         }
         self.engine.commit(&batch, self.engine.env().options.durability)?;
-        self.engine.maintenance().executor.signal(Lane::Flush);
+        // The compaction lane waits for the time at which it may rewrite partly hidden files.
+        for lane in [Lane::Flush, Lane::Compact] {
+            self.engine.maintenance().executor.signal(lane);
+        }
         Ok(())
     }
 }

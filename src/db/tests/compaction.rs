@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::*;
 
-fn stat(db: &Db, name: &str) -> u64 {
+pub(super) fn stat(db: &Db, name: &str) -> u64 {
     db.stats().get(name).unwrap()
 }
 
-fn steps(db: &Db) {
+pub(super) fn steps(db: &Db) {
     for _ in 0..10_000 {
         if !db.step(Duration::ZERO) {
             return;
@@ -19,7 +19,7 @@ fn steps(db: &Db) {
 }
 
 /// Returns row numbers in an order that is neither ascending nor descending.
-fn scattered(count: u32) -> impl Iterator<Item = u32> {
+pub(super) fn scattered(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |i| i * 7_919 % count)
 }
 

@@ -167,6 +167,7 @@ fn cause(reason: Reason) -> &'static str {
         Reason::Tombstones => "tombstones",
         Reason::Size => "size",
         Reason::Reads => "reads",
+        Reason::Space => "space",
         Reason::Small => "small",
         Reason::Rest => "rest",
         Reason::Asked => "asked",

@@ -11,6 +11,7 @@ pub(super) mod fifo_eviction;
 pub(super) mod fifo_tables;
 pub(super) mod flush;
 pub(super) mod flush_placement;
+pub(super) mod idle_time;
 pub(super) mod ingest;
 pub(super) mod maintenance;
 pub(super) mod new_file;

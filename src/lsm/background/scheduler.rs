@@ -19,6 +19,7 @@ use crate::format::names::FileName;
 use crate::manifest::Manifest;
 use crate::options::Background;
 
+use super::compaction::plan::Activity;
 use super::maintenance::Maintenance;
 use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::{Closing, closed};
@@ -30,6 +31,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const SORT_ENTRIES: usize = 64 << 10;
 /// How often compaction checks for jobs that become due with time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The database is idle if there was no commit for this time. Merges that wait while there are
+/// writes then run.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 impl Worker for Maintenance {
     fn step(&self, lane: Lane) -> Step {
@@ -178,6 +182,9 @@ impl Maintenance {
         if self.freeze_for_readers() {
             return Step::Worked;
         }
+        // Read the time before picking jobs. If it were read after the last pick, the database
+        // could become idle in between, and the jobs for idle time would be missed.
+        let idle_in = self.idle_in();
         let compacted = match self.divide_one() {
             Ok(true) => Ok(true),
             Ok(false) => self.compact_one(),
@@ -193,8 +200,26 @@ impl Maintenance {
                 self.executor.signal(Lane::Flush);
                 Step::Worked
             }
-            Ok(false) => Step::Idle(Some(LOOK_AGAIN)),
+            Ok(false) => Step::Idle(Some(idle_in.unwrap_or(LOOK_AGAIN))),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
+        }
+    }
+
+    /// Returns the time until the database is idle (see [`IDLE_AFTER`]) if nothing more is written;
+    /// `None` if it is idle.
+    fn idle_in(&self) -> Option<Duration> {
+        let (clock, published) = (&self.env().clock, self.reader().published());
+        let (wall, now) = (clock.now(), clock.monotonic());
+        let time = self.state.idle_time.lock().since(published, wall, now);
+        IDLE_AFTER.checked_sub(time).filter(|left| !left.is_zero())
+    }
+
+    /// Returns how much a merge may write to free space.
+    pub(super) fn activity(&self) -> Activity {
+        match (self.idle_in(), self.env().options.merge_for_readers) {
+            (Some(_), _) => Activity::Writing,
+            (None, Some(_)) => Activity::Idle,
+            (None, None) => Activity::IdleSparing,
         }
     }
 

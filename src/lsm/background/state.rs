@@ -18,6 +18,7 @@ use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 use super::compaction::order::Ranking;
 use super::compaction::plan::{Job, Reason};
+use super::idle_time::IdleTime;
 use super::new_file::NewFile;
 use super::quarantine::Quarantine;
 use super::token_bucket::Pace;
@@ -35,6 +36,8 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
+    /// The time since the last commit.
+    pub(super) idle_time: Mutex<IdleTime>,
     /// Results of the last search for ranges to split or merge.
     pub(super) divided: Mutex<Divided>,
     /// Memory used by files being written, in bytes.

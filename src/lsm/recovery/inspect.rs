@@ -21,6 +21,7 @@ use crate::sync::Ordering;
 use super::change_log::all_logs;
 use super::replay::decode;
 use crate::lsm::background::maintenance::Maintenance;
+use crate::lsm::background::new_file::share;
 use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
@@ -249,11 +250,15 @@ fn percent(part: u64, whole: u64) -> u64 {
     percent.map_or(0, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
-/// Returns a lower bound of the bytes of live data in the range: the size of its run or of its
-/// largest young file. Other data may be superseded.
+/// Estimates the bytes of live data in the range. Each tombstone hides one row; other rows are not
+/// known to be dead.
 fn live_bytes(range: &FileRange) -> u64 {
-    let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
-    run.max(range.young.iter().map(|reference| reference.bytes).max().unwrap_or_default())
+    let parts = range.references().map(|(_, reference)| {
+        let meta = &reference.file.meta;
+        (reference.bytes, share(reference.bytes, meta.tombstones.saturating_mul(2), meta.entries))
+    });
+    let (all, dead) = parts.fold((0, 0), |(all, dead), part| (all + part.0, dead + part.1));
+    u64::saturating_sub(all, dead)
 }
 
 /// Reads the records of a log file, which must reach `end`. Returns their number.

@@ -326,3 +326,19 @@ fn a_snapshot_of_thousands_of_files_is_cut_into_records() {
     assert!(version.snapshot().len() > 3);
     check_snapshot(&version);
 }
+
+#[test]
+fn the_used_bytes_of_a_file_follow_its_references() {
+    let version = sample();
+    assert_eq!(version.used_bytes(FileNumber(2)), 1000);
+    let two = version.file(FileNumber(2)).unwrap().meta.clone();
+    let part = ReferenceMeta { bytes: Some(300), ..reference(&two, Placement::Young) };
+    let edit = VersionEdit {
+        remove_references: vec![(RangeId(1), two.number)],
+        add_references: vec![part],
+        ..VersionEdit::default()
+    };
+    let next = version.apply(&edit).unwrap();
+    assert_eq!((next.used_bytes(FileNumber(1)), next.used_bytes(two.number)), (1000, 300));
+    assert_eq!(next.used_bytes(FileNumber(9)), 0);
+}

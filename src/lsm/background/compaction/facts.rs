@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::manifest::{FileEntry, FileRange, FileReference};
+use crate::format::edit::RangeTombstone;
+use crate::manifest::{FileEntry, FileRange, FileReference, Version};
 use crate::model::Seq;
 use crate::sst::Sst;
 
-use super::plan::{Facts, Part};
+use super::plan::{Activity, Facts, Part};
 use crate::lsm::Env;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::new_file::share;
@@ -24,6 +25,7 @@ use crate::lsm::read::snapshot::Horizon;
 /// The facts about files and readers at the time of creation.
 pub(crate) struct FileFacts<'e> {
     env: &'e Env,
+    version: Arc<Version>,
     range_tombstones: Arc<RangeTombstones>,
     horizon: Horizon,
     state: &'e MaintenanceState,
@@ -55,6 +57,7 @@ impl<'e> FileFacts<'e> {
         let (env, state) = (&**maintenance.env(), &maintenance.state);
         Self {
             env,
+            version: Arc::clone(&view.version),
             range_tombstones: Arc::clone(&view.range_tombstones),
             horizon,
             state,
@@ -76,6 +79,35 @@ impl<'e> FileFacts<'e> {
     /// Returns the Seq up to which all readers see the commits.
     pub(crate) fn seen_below(&self) -> Seq {
         self.horizon.oldest()
+    }
+
+    /// Returns a figure that changes if jobs in other ranges have left so many bytes of a file of
+    /// `range` unused that a job to free them may be worthwhile.
+    pub(crate) fn unused(&self, range: &FileRange, activity: Activity) -> u64 {
+        let unused = |(_, reference): (_, &FileReference)| {
+            let (bytes, used) = (reference.file.meta.bytes, self.used(reference));
+            let unused = share(bytes.saturating_sub(used), reference.bytes, used);
+            if activity.gain(unused, reference.bytes) > 0 { unused } else { 0 }
+        };
+        range.references().map(unused).fold(0, u64::saturating_add)
+    }
+
+    /// Returns about how many bytes of the part `range_tombstones` hide. Assumes that a file's
+    /// entries are spread evenly over its Seqs.
+    fn bytes_under<'t>(
+        &self,
+        reference: &FileReference,
+        range_tombstones: impl Iterator<Item = &'t RangeTombstone>,
+    ) -> u64 {
+        let (first, last) = (reference.file.meta.seq_min, reference.file.meta.seq_max);
+        let hidden = range_tombstones.filter_map(|range_tombstone| {
+            let hidden = range_tombstone.span.intersect(&reference.clip)?;
+            let part = self.ask(&reference.file, |sst| sst.part(&hidden))?;
+            let seqs = range_tombstone.below.0.saturating_sub(first.0);
+            let all = last.0.saturating_sub(first.0).saturating_add(1);
+            Some(share(part.bytes, seqs.min(all), all))
+        });
+        hidden.fold(0, u64::saturating_add)
     }
 
     /// Returns sample keys of the part of a file that `reference` uses. Divides the part at
@@ -102,6 +134,12 @@ impl<'e> FileFacts<'e> {
     fn ask<T>(&self, file: &FileEntry, ask: impl FnOnce(&Sst) -> Result<T>) -> Option<T> {
         self.env.open_sst(file).and_then(|sst| ask(sst)).ok()
     }
+}
+
+/// True if the clip contains all keys of the file.
+pub(super) fn is_whole(reference: &FileReference) -> bool {
+    let meta = &reference.file.meta;
+    reference.clip.contains(&meta.key_min) && reference.clip.contains(&meta.key_max)
 }
 
 impl Facts<Arc<FileEntry>> for FileFacts<'_> {
@@ -136,8 +174,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn part(&self, reference: &FileReference) -> Part {
         let meta = &reference.file.meta;
-        let is_whole =
-            reference.clip.contains(&meta.key_min) && reference.clip.contains(&meta.key_max);
+        let is_whole = is_whole(reference);
         let (bytes, entries, tombstones) = (meta.bytes, meta.entries, meta.tombstones);
         let whole = Part { bytes, entries, tombstones };
         let is_sized = reference.bytes < bytes;
@@ -155,6 +192,21 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         Part { tombstones: part.tombstones.min(part.entries), ..part }
     }
 
+    fn used(&self, reference: &FileReference) -> u64 {
+        let (number, bytes) = (reference.file.meta.number, reference.file.meta.bytes);
+        if reference.bytes >= bytes || is_whole(reference) {
+            return bytes;
+        }
+        let used = self.version.used_bytes(number).max(reference.bytes);
+        // The sizes of references are estimates, so allow for an error of 1/16.
+        if used < bytes - bytes / 16 { used } else { bytes }
+    }
+
+    fn concealed(&self, reference: &FileReference) -> u64 {
+        let over = self.range_tombstones.hiding_part(reference, &self.horizon);
+        self.bytes_under(reference, over)
+    }
+
     fn key_at(&self, reference: &FileReference, bytes: u64) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.key_at(&reference.clip, bytes)).flatten()
     }
@@ -165,14 +217,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         if over.is_empty() || over.len() > RANGE_TOMBSTONES_MAX {
             return !over.is_empty();
         }
-        let hidden = over
-            .iter()
-            .filter(|range_tombstone| meta.seq_max < range_tombstone.below)
-            .filter_map(|range_tombstone| {
-                let hidden = range_tombstone.span.intersect(&reference.clip)?;
-                self.ask(&reference.file, |sst| sst.part(&hidden)).map(|part| part.bytes)
-            });
-        let hidden: u64 = hidden.sum();
+        let over = over.into_iter().filter(|over| meta.seq_max < over.below);
+        let hidden = self.bytes_under(reference, over);
         hidden.saturating_mul(HIDDEN_PART) >= self.part(reference).bytes
     }
 

@@ -15,7 +15,6 @@ mod models;
 mod task;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::{TICKS_PER_SECOND, ticks_in};
@@ -29,7 +28,7 @@ use crate::options::Codec;
 use crate::sort::sort_by;
 use crate::write_accounting::Cause;
 
-use super::facts::FileFacts;
+use super::facts::{FileFacts, is_whole};
 use super::order::urgency;
 use super::picker::{pick, sources};
 use super::plan::{Facts, Job, Limits, Reason};
@@ -149,16 +148,15 @@ impl Maintenance {
         let version = Arc::clone(&self.reader().view.load().version);
         let horizon = self.reader().horizon();
         let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
-        let shares = shares(&version);
         let hidden = |range: &FileRange| {
             range
                 .references()
                 .any(|(_, file)| range_tombstones.hiding_part(file, &horizon).next().is_some())
         };
         let ranges = ids.iter().filter_map(|id| version.ranges.get(*id));
-        let unmerged = ranges.filter(|range| is_unmerged(range, &shares) || hidden(range));
+        let unmerged = ranges.filter(|range| is_unmerged(range, &version) || hidden(range));
         let sizes: Vec<(RangeId, u64)> = unmerged.map(|range| (range.id, range.bytes())).collect();
-        drop((version, shares));
+        drop(version);
         let count = sizes.len();
         let mut sizes = sizes.into_iter().peekable();
         let mut damage = None;
@@ -266,6 +264,8 @@ impl Maintenance {
             flush_bytes: flush_bytes_max(options.memtable_bytes as u64),
             rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
             window_bytes: 0,
+            small_range_bytes: SMALL_RANGE_BYTES,
+            activity: self.activity(),
         }
     }
 
@@ -281,7 +281,8 @@ impl Maintenance {
         let mut wanting = Vec::new();
         for (place, range) in ranges.iter().enumerate() {
             let readers = || facts.readers(range);
-            let known = self.state.ranking.lock().cached(range, limits, readers);
+            let unused = facts.unused(range, limits.activity);
+            let known = self.state.ranking.lock().cached(range, limits, unused, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Read the load before the pick, so that the cached result expires if the load
                 // changes during the pick.
@@ -289,7 +290,7 @@ impl Maintenance {
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
                 let found = job.map(|job| urgency(&job, sources(range), reads()));
-                self.state.ranking.lock().record(range, limits, readers, found);
+                self.state.ranking.lock().record(range, limits, unused, (readers, found));
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), place, range.id)));
@@ -332,7 +333,7 @@ impl Maintenance {
     /// Claims ranges after `id` whose tasks may share an edit with the task of `id`. The caller
     /// must have claimed `id`. Returns the tasks of `id` and of the ranges claimed here.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
-        let ranges = &version.ranges;
+        let (ranges, facts) = (&version.ranges, FileFacts::new(self));
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
         let Some(first) = first else { return Vec::new() };
         let mut tasks = vec![first];
@@ -350,7 +351,8 @@ impl Maintenance {
             }
             // Use the cached result even if the read load is higher now. A job that only the higher
             // load requires need not run in this stretch.
-            let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
+            let unused = facts.unused(range, limits.activity);
+            let known = self.state.ranking.lock().cached(range, limits, unused, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
                 continue;
@@ -579,30 +581,18 @@ impl Maintenance {
     }
 }
 
-/// Sums, for each file, the bytes of its references in all ranges.
-fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
-    let mut shares = BTreeMap::new();
-    for range in version.ranges.iter() {
-        for (_, reference) in range.references() {
-            *shares.entry(reference.file.meta.number).or_default() += reference.bytes;
-        }
-    }
-    shares
-}
-
 fn ids_of(tasks: &[Task]) -> Vec<RangeId> {
     tasks.iter().map(|task| task.range.id).collect()
 }
 
 /// True if merging all files could shrink the range: it has young files, tombstones, or files with
 /// a part that no range references.
-fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
+fn is_unmerged(range: &FileRange, version: &Version) -> bool {
     let is_part = |file: &FileReference| {
         let meta = &file.file.meta;
-        let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
-        let counted = shares.get(&meta.number).copied().unwrap_or_default();
+        let counted = version.used_bytes(meta.number);
         // The sizes of references are estimates, so allow for an error of 1/16.
-        !is_whole && counted < meta.bytes - meta.bytes / 16
+        !is_whole(file) && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;
     !range.young.is_empty() || range.run.iter().any(|file| is_part(file) || has_spent(file))

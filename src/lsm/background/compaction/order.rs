@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! * A cached result is valid for one state of the range. It expires when a limit on Seqs (such as
-//!   the Seq below which tombstones count as old) passes the newest Seq of a file, or when a higher
-//!   read load makes a delayed job due.
+//!   the Seq below which tombstones count as old) passes the newest Seq of a file, when a higher
+//!   read load makes a delayed job due, when writes to the database begin or end, or when jobs in
+//!   other ranges leave files of the range mostly unused.
 //! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
 //!   the reuse of the range's address.
 
@@ -30,8 +31,8 @@ pub(crate) struct Urgency {
 /// 1. Joins, because they rewrite nothing.
 /// 2. Jobs in ranges with more sources than the limit, because reads suffer. Ranges with the most
 ///    sources and reads come first.
-/// 3. Jobs that drop rows hidden by range tombstones, then jobs that drop old tombstones, so that a
-///    steady load cannot delay them forever.
+/// 3. Jobs that free space or drop rows hidden by range tombstones, then jobs that drop old
+///    tombstones, so that a steady load cannot delay them forever.
 /// 4. Other merges, by sources removed per byte read, weighted by the reads of the range.
 /// 5. Compression of runs at rest.
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
@@ -44,7 +45,7 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let (class, score) = match job.reason {
         Reason::Clear => (5, 0),
         Reason::Sources => (4, (sources as u64).saturating_mul(reads)),
-        Reason::RangeTombstone => (3, per_byte),
+        Reason::Space | Reason::RangeTombstone => (3, per_byte),
         Reason::Age => (2, per_byte),
         Reason::Tombstones | Reason::Size | Reason::Reads | Reason::Small | Reason::Asked => {
             (1, per_byte)
@@ -65,6 +66,8 @@ struct Known {
     limits: Limits,
     /// The read load at which the result was cached.
     readers: Readers,
+    /// The unused bytes of the range's files then (see `FileFacts::unused`).
+    unused: u64,
     /// The urgency; `None` if the range needs no job.
     urgency: Option<Urgency>,
 }
@@ -72,17 +75,19 @@ struct Known {
 impl Ranking {
     /// Returns the cached result for the current state of `range` under `limits`, if there is one.
     /// The result `Some(None)` means that the range needs no job. `readers` is called only if a
-    /// higher read load could change that.
+    /// higher read load could change that. `unused` is the present value of `FileFacts::unused`.
     pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
         limits: &Limits,
+        unused: u64,
         readers: impl FnOnce() -> Readers,
     ) -> Option<Option<Urgency>> {
         let known = self.known.get(&range.id)?;
         let is_same = std::ptr::eq(known.range.as_ptr(), Arc::as_ptr(range));
         let may_wait = known.urgency.is_none() && !range.young.is_empty();
         let holds = is_same
+            && known.unused == unused
             && !passes(range, &known.limits, limits)
             && !(may_wait && readers() > known.readers);
         holds.then_some(known.urgency)
@@ -93,10 +98,11 @@ impl Ranking {
         &mut self,
         range: &Arc<FileRange>,
         limits: &Limits,
-        readers: Readers,
-        urgency: Option<Urgency>,
+        unused: u64,
+        (readers, urgency): (Readers, Option<Urgency>),
     ) {
-        let known = Known { range: Arc::downgrade(range), limits: *limits, readers, urgency };
+        let range_then = Arc::downgrade(range);
+        let known = Known { range: range_then, limits: *limits, readers, unused, urgency };
         self.known.insert(range.id, known);
     }
 
@@ -110,8 +116,14 @@ impl Ranking {
 }
 
 /// True if a job may have become due since `before`: a limit has passed the newest commit of a
-/// file, or the newest range tombstone has changed.
+/// file, the newest range tombstone has changed, or writes to the database have begun or ended.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
+    // Without young files and range tombstones, all jobs that depend on writes are those for unused
+    // bytes.
+    let depends_on_writes = !range.young.is_empty() || now.range_tombstone > Seq::ZERO;
+    if depends_on_writes && before.activity != now.activity {
+        return true;
+    }
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
         let seq = reference.file.meta.seq_max;
@@ -126,7 +138,9 @@ fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
 mod tests {
     use super::*;
     use crate::format::edit::Placement;
-    use crate::format::names::FileNumber;
+    use crate::format::names::{FileNumber, TableId};
+    use crate::format::span::Span;
+    use crate::lsm::background::compaction::plan::Activity;
 
     fn job(reason: Reason, young: u64, bytes: u64) -> Job {
         Job {
@@ -155,6 +169,24 @@ mod tests {
         // range.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
+    }
+
+    #[test]
+    fn results_expire_when_writes_end_or_files_lose_users() {
+        let range = FileRange::new(RangeId(1), TableId(1), Span::all());
+        let (range, limits) = (Arc::new(range), Limits::default());
+        let mut ranking = Ranking::default();
+        ranking.record(&range, &limits, 5, (Readers::Few, None));
+        let cached = |unused, limits| ranking.cached(&range, &limits, unused, || Readers::Few);
+        assert_eq!(cached(5, limits), Some(None));
+        assert_eq!(cached(6, limits), None);
+        let idle = Limits { activity: Activity::Idle, ..limits };
+        assert_eq!(cached(5, idle), Some(None), "nothing in the range depends on writes");
+        let limits = Limits { range_tombstone: Seq(1), ..limits };
+        ranking.record(&range, &limits, 5, (Readers::Few, None));
+        let cached = |limits| ranking.cached(&range, &limits, 5, || Readers::Few);
+        assert_eq!(cached(limits), Some(None));
+        assert_eq!(cached(Limits { activity: Activity::Idle, ..limits }), None);
     }
 
     #[test]

@@ -11,13 +11,14 @@
 
 mod candidate;
 mod cut;
+mod space;
 
 use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::plan::{Facts, Job, Limits, Part, Reason};
+use super::plan::{Activity, Facts, Job, Limits, Part, Reason};
 use crate::lsm::read::load_sampling::Readers;
 use candidate::{Candidate, Picker};
 
@@ -60,28 +61,32 @@ const DENSE_MIN: u64 = 256;
 ///
 /// 1. Young files that overlap no other file of the range join the run by an edit, without moving
 ///    bytes. Data written in ascending or descending key order is therefore never rewritten.
-/// 2. At least four young files merge into the run if they have at least half as many bytes as the
+/// 2. A merge frees much space compared with the bytes that it writes (`space`). The remainders of
+///    jobs that were cut at a key are merged for this reason.
+/// 3. At least four young files merge into the run if they have at least half as many bytes as the
 ///    files of the run that they overlap. Of such merges, the one with the most files is chosen.
-/// 3. Six generations of young files that are similar in size and neighbours in age merge into one
+/// 4. Six generations of young files that are similar in size and neighbours in age merge into one
 ///    file.
-/// 4. If a key has more sources (files that a read must search) than the limit, the merge that
+/// 5. If a key has more sources (files that a read must search) than the limit, the merge that
 ///    costs least per removed source is forced.
-/// 5. A file merges into the run if it is dense with tombstones, has tombstones older than the
+/// 6. A young file is rewritten in its place to free space, once no more is written.
+/// 7. A file merges into the run if it is dense with tombstones, has tombstones older than the
 ///    limit, or has entries hidden by a range tombstone. The merge drops these entries.
-/// 6. All young files merge into the run if searching several files has cost readers as much as the
+/// 8. All young files merge into the run if searching several files has cost readers as much as the
 ///    merge costs. The young files must have at least 1/8 as many bytes as the files of the run
 ///    that they overlap; once an hour fewer bytes are enough.
-/// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
-/// 8. A run at rest is rewritten with compression.
+/// 9. Eight small neighbours in the run, which joins leave behind, merge into one file.
+/// 10. A run at rest is rewritten with compression.
 ///
-/// Rules 2 and 3 are delayed if rows are long, the range has few readers and is larger than a few
+/// Rules 3 and 4 are delayed if rows are long, the range has few readers and is larger than a few
 /// flushes, and the young files hide little of the run (`waits`, `is_wasteful`). Once a key then
-/// has as many sources as the limit, `cost_of_room` chooses the merge.
+/// has as many sources as the limit, `cost_of_room` chooses the merge. The delay ends once no more
+/// is written.
 ///
 /// In tables under FIFO eviction (`fifo_eviction`) only rule 1 applies. Other merges there combine
 /// files that are neighbours in age, up to a maximum length.
 ///
-/// Except by rule 6, a job that would read more than `job_bytes_max` merges only the part of its
+/// Except by rule 8, a job that would read more than `job_bytes_max` merges only the part of its
 /// inputs below a key (`cut`). The clips of the inputs then begin at that key, and later jobs merge
 /// the remainder.
 pub(crate) fn pick<F: RangeFile + Clone>(
@@ -97,6 +102,9 @@ pub(crate) fn pick<F: RangeFile + Clone>(
         return picker.by_age();
     }
     let into_run = picker.run_candidates();
+    if let Some(job) = picker.space(&into_run) {
+        return Some(job);
+    }
     let waits = picker.waits();
     let enough = into_run.iter().filter(|candidate| candidate.young.len() >= INTO_RUN_MIN);
     let worthwhile = enough.filter(|candidate| picker.is_part(candidate, RUN_FOR_SIZE));
@@ -121,7 +129,8 @@ pub(crate) fn pick<F: RangeFile + Clone>(
             return Some(picker.job(candidate, reason));
         }
     }
-    let due = picker.spent().or_else(|| picker.for_readers());
+    let due = picker.space_of_young().or_else(|| picker.spent());
+    let due = due.or_else(|| picker.for_readers());
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
@@ -212,12 +221,17 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// is written fewer times. Merges are not delayed in small ranges, which are quick to merge,
     /// nor in ranges with many young files, because reads would become slow. Merges of short rows
     /// are not delayed either: short rows are cheap to merge, while one more file costs a read the
-    /// same for any row length.
+    /// same for any row length. No merge is delayed once no more is written.
     fn waits(&self) -> bool {
         let range = self.range;
+        if self.limits.activity == Activity::Idle {
+            return false;
+        }
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
         let newest = range.young.iter().zip(&self.young_parts).find(is_flush);
-        let flush = newest.map_or(0, |(_, part)| part.bytes);
+        // A job that was cut at a key leaves a small part of a flush. The unused bytes of the file
+        // show how large the flush was.
+        let flush = newest.map_or(0, |(r, part)| part.bytes.saturating_add(self.unused(r, part)));
         let parts = || self.young_parts.iter().chain(&self.run_parts);
         let bytes: u64 = parts().map(|part| part.bytes).sum();
         let entries: u64 = parts().map(|part| part.entries).sum();

@@ -39,6 +39,35 @@ pub(crate) struct Limits {
     /// If not zero, the table is under FIFO eviction: files are merged only with neighbours in age,
     /// and only into files of at most this size in bytes.
     pub(crate) window_bytes: u64,
+    /// A range with fewer bytes is merged only as a whole, because it shares files with its
+    /// neighbours.
+    pub(crate) small_range_bytes: u64,
+    pub(crate) activity: Activity,
+}
+
+/// Whether the database is written to. Determines how much a job may write to free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// There were recent commits. A job frees at least twice the bytes that it writes, because
+    /// later jobs for other reasons may free the same bytes.
+    Writing,
+    /// There were no recent commits. A job writes at most eight times the bytes that it frees.
+    Idle,
+    /// As `Idle`, but the options prefer few writes to fast reads. A job frees more than it writes.
+    IdleSparing,
+}
+
+impl Activity {
+    /// Returns a figure for the benefit of a job that writes `written` bytes and thereby frees
+    /// `freed` bytes. The job is worthwhile if the figure is positive.
+    pub(crate) fn gain(self, freed: u64, written: u64) -> i128 {
+        let (freed, written) = (i128::from(freed), i128::from(written));
+        match self {
+            Activity::Writing => freed - 2 * written,
+            Activity::Idle => 8 * freed - written,
+            Activity::IdleSparing => freed - written,
+        }
+    }
 }
 
 /// A merge of files of one range.
@@ -74,6 +103,9 @@ pub(crate) enum Reason {
     Size,
     /// Searching several files has cost readers as much as the merge costs.
     Reads,
+    /// The merge frees much space: bytes of files that no range uses, or rows that range tombstones
+    /// hide.
+    Space,
     /// Neighbours in the run are small.
     Small,
     /// The range is at rest, so it is compressed.
@@ -97,6 +129,13 @@ pub(crate) trait Facts<F: RangeFile> {
 
     /// Describes the part of the file inside the clip.
     fn part(&self, reference: &Reference<F>) -> Part;
+
+    /// Returns about how many bytes of the file all ranges use. Equals the size of the file if no
+    /// part of it is known to be unused.
+    fn used(&self, reference: &Reference<F>) -> u64;
+
+    /// Returns about how many bytes of the part range tombstones hide from all readers.
+    fn concealed(&self, reference: &Reference<F>) -> u64;
 
     /// Returns a key inside the clip below which the part has about `bytes` bytes.
     fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;

@@ -132,7 +132,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
 
     /// Adds the young files that the output would overlap in both keys and Seqs. Repeats this until
     /// no more file must be added.
-    fn close_young(&self, mut young: Vec<usize>) -> Candidate {
+    pub(super) fn close_young(&self, mut young: Vec<usize>) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
             let before = young.len();
             for (i, other) in self.range.young.iter().enumerate() {
@@ -158,7 +158,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
 
     /// True if every other file that the output overlaps is either older or newer than the whole
     /// output.
-    fn stays_ordered(&self, candidate: &Candidate) -> bool {
+    pub(super) fn stays_ordered(&self, candidate: &Candidate) -> bool {
         let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
             return false;
         };

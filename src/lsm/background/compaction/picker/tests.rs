@@ -49,6 +49,8 @@ impl Default for Limits {
             flush_bytes: u64::MAX,
             rests_below: Seq::ZERO,
             window_bytes: 0,
+            small_range_bytes: 0,
+            activity: Activity::Writing,
         }
     }
 }
@@ -63,6 +65,16 @@ macro_rules! unasked {
     (@hidden) => {
         fn hidden(&self, _: &[&Reference<File>], _: &[Reference<File>]) -> u64 {
             1_000
+        }
+    };
+    (@used) => {
+        fn used(&self, reference: &Reference<File>) -> u64 {
+            reference.file.bytes()
+        }
+    };
+    (@concealed) => {
+        fn concealed(&self, _: &Reference<File>) -> u64 {
+            0
         }
     };
     (@tombstones_end) => {
@@ -82,7 +94,7 @@ macro_rules! unasked {
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
-    unasked!(is_damaged, wants_rewrite, is_compressible);
+    unasked!(is_damaged, concealed, wants_rewrite, is_compressible);
 
     fn readers(&self, _: &Range<File>) -> Readers {
         self.0
@@ -101,6 +113,10 @@ impl Facts<File> for ReadBy {
         Exact.part(reference)
     }
 
+    fn used(&self, reference: &Reference<File>) -> u64 {
+        Exact.used(reference)
+    }
+
     fn tombstones_end(&self, reference: &Reference<File>) -> Option<Box<[u8]>> {
         Exact.tombstones_end(reference)
     }
@@ -114,7 +130,11 @@ impl Facts<File> for ReadBy {
 struct Exact;
 
 impl Facts<File> for Exact {
-    unasked!(readers, hidden, is_damaged, wants_rewrite, is_compressible);
+    unasked!(readers, hidden, is_damaged, concealed, wants_rewrite, is_compressible);
+
+    fn used(&self, reference: &Reference<File>) -> u64 {
+        self.part(reference).bytes
+    }
 
     fn part(&self, reference: &Reference<File>) -> Part {
         let inside = || counted(reference);
@@ -138,7 +158,7 @@ impl Facts<File> for Exact {
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
-    unasked!(readers, hidden, wants_rewrite, is_compressible);
+    unasked!(readers, hidden, used, concealed, wants_rewrite, is_compressible);
 
     fn is_damaged(&self, reference: &Reference<File>) -> bool {
         self.0.contains(&reference.file.number)
@@ -399,6 +419,127 @@ fn a_new_reader_causes_delayed_merges() {
     tree.readers = Readers::Some;
     tree.settle();
     assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
+}
+
+#[test]
+fn merges_are_delayed_only_while_there_are_writes() {
+    let mut tree = unread(20, true);
+    let (waited, written) = (sources(&tree.range), tree.written_bytes);
+    tree.limits.activity = Activity::IdleSparing;
+    tree.settle();
+    assert_eq!((sources(&tree.range), tree.written_bytes), (waited, written));
+    tree.limits.activity = Activity::Idle;
+    tree.settle();
+    assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
+    tree.check_reads();
+}
+
+/// A range without readers after a job was cut at key 700: it has the run below this key, the
+/// remainders of five flushes above it, and two newer flushes.
+fn remainders() -> Tree {
+    let mut tree = Tree::new();
+    tree.readers = Readers::Few;
+    tree.limits.flush_bytes = 160 * ENTRY_BYTES;
+    tree.number = 100;
+    run(&mut tree.range, 1, (1, 59), &(0..700).collect::<Vec<_>>());
+    for number in 2..9 {
+        let keys: Vec<u32> = (0..160).map(|i| i * 5 + number as u32 % 5).collect();
+        let mut file = reference(plain(number, (number * 10, number * 10 + 9), &keys));
+        if number < 7 {
+            file.clip.low = key(700).into_bytes().into();
+        }
+        tree.range.add(Placement::Young, file);
+    }
+    tree.range.check().unwrap();
+    tree
+}
+
+#[test]
+fn remainders_of_a_cut_job_are_merged_first_and_alone() {
+    let mut tree = remainders();
+    let job = pick(&tree.range, &ReadBy(Readers::Few), &tree.limits).unwrap();
+    assert_eq!((numbers(&job), job.reason), ((vec![6, 5, 4, 3, 2], vec![]), Reason::Space));
+    assert_eq!((job.bytes, job.placement), (100 * ENTRY_BYTES, Placement::Run));
+    tree.run(&job);
+    tree.range.check().unwrap();
+    assert_eq!(pick(&tree.range, &ReadBy(Readers::Few), &tree.limits), None);
+}
+
+#[test]
+fn a_remainder_does_not_make_a_small_range_large() {
+    // Without unused bytes there is no reason for a job but the size of the range.
+    let tree = remainders();
+    let limits = Limits { activity: Activity::IdleSparing, ..tree.limits };
+    let picker = Picker::new(&tree.range, &ReadBy(Readers::Few), &limits);
+    assert!(!picker.waits(), "1,120 entries are less than eight flushes of 160");
+    let mut range = tree.range.clone();
+    (7..9).for_each(|number| drop(range.remove(FileNumber(number))));
+    let picker = Picker::new(&range, &ReadBy(Readers::Few), &limits);
+    assert!(!picker.waits(), "the remainder of a flush shows how large the flush was");
+}
+
+#[test]
+fn unused_bytes_are_freed_for_as_many_writes_as_the_activity_permits() {
+    let picked = |unused: u32, activity| {
+        let mut tree = Tree::new();
+        tree.limits.activity = activity;
+        let mut file = reference(plain(1, (1, 9), &(0..1_000).collect::<Vec<_>>()));
+        file.clip.low = key(unused).into_bytes().into();
+        tree.range.add(Placement::Run, file);
+        pick(&tree.range, &Exact, &tree.limits).map(|job| job.reason)
+    };
+    let [writing, idle, sparing] = [Activity::Writing, Activity::Idle, Activity::IdleSparing];
+    for (unused, activity, is_due) in [
+        (660, writing, false),
+        (670, writing, true),
+        (110, idle, false),
+        (112, idle, true),
+        (500, sparing, false),
+        (501, sparing, true),
+    ] {
+        let expected = is_due.then_some(Reason::Space);
+        assert_eq!(picked(unused, activity), expected, "{unused} of 1,000, {activity:?}");
+    }
+}
+
+/// Facts in which range tombstones hide an eighth of the files with the given numbers.
+struct Concealed(Vec<u64>);
+
+impl Facts<File> for Concealed {
+    unasked!(readers, hidden, is_damaged, used, tombstones_end, wants_rewrite, is_compressible);
+
+    fn part(&self, reference: &Reference<File>) -> Part {
+        Exact.part(reference)
+    }
+
+    fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
+        Exact.key_at(reference, bytes)
+    }
+
+    fn concealed(&self, reference: &Reference<File>) -> u64 {
+        let is_hidden = self.0.contains(&reference.file.number);
+        if is_hidden { Exact.part(reference).bytes / 8 } else { 0 }
+    }
+}
+
+#[test]
+fn partly_hidden_files_are_rewritten_in_place_once_writes_end() {
+    let mut tree = wide(3, 0);
+    tree.limits.range_tombstone = Seq(60);
+    // Its merge into the run would write too much.
+    young(&mut tree.range, 50, (20, 29), &(0..400).map(|i| i * 7).collect::<Vec<_>>());
+    let mut picked = |hidden: &[u64], activity| {
+        tree.limits.activity = activity;
+        let job = pick(&tree.range, &Concealed(hidden.to_vec()), &tree.limits)?;
+        Some((numbers(&job), job.reason, job.placement))
+    };
+    let space = |young, run, placement| Some(((young, run), Reason::Space, placement));
+    assert_eq!(picked(&[0, 1, 50], Activity::Writing), None);
+    assert_eq!(picked(&[0, 1, 50], Activity::IdleSparing), None);
+    assert_eq!(picked(&[0, 1], Activity::Idle), space(vec![], vec![0, 1], Placement::Run));
+    assert_eq!(picked(&[0, 2], Activity::Idle), space(vec![], vec![2], Placement::Run));
+    assert_eq!(picked(&[50], Activity::Idle), space(vec![50], vec![], Placement::Young));
+    assert_eq!(picked(&[], Activity::Idle), None);
 }
 
 /// Flushes memtables of new keys in random order, while the read load stays the same.
@@ -787,7 +928,7 @@ fn old_tombstones_are_removed_in_time() {
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
-    unasked!(readers, hidden, is_damaged, tombstones_end);
+    unasked!(readers, hidden, is_damaged, used, concealed, tombstones_end);
 
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact.part(reference)
@@ -824,7 +965,7 @@ fn a_run_at_rest_is_rewritten_piece_by_piece() {
         // compression.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
-            unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
+            unasked!(readers, hidden, is_damaged, used, concealed, tombstones_end, wants_rewrite);
 
             fn part(&self, reference: &Reference<File>) -> Part {
                 self.0.part(reference)

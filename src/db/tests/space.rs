@@ -1,0 +1,185 @@
+//! Tests that files at rest take little more space than their rows.
+
+use std::time::Duration;
+
+use super::compaction::{scattered, stat, steps};
+use super::*;
+use crate::rng::Rng;
+use crate::table::Table;
+
+/// The number and the size of the rows, and the number of rows in a flush.
+const ROWS: u32 = 6_650;
+const FLUSH_ROWS: usize = 950;
+const ROW_BYTES: usize = 4 << 10;
+
+/// A database with `ROWS` unique rows that were written in random order by seven flushes. All sizes
+/// are a sixteenth of the default sizes. After five flushes the range was split, and each half was
+/// merged by a job that was cut at a key. The other flushes came before the next job.
+struct Filled {
+    db: Db,
+    table: Table,
+    clock: Arc<ManualClock>,
+    /// The size of the rows in table files. Each row was flushed once.
+    rows: u64,
+}
+
+fn key_of(i: u32) -> (String, String) {
+    (format!("p{:03}", i / 64), format!("{i:06}"))
+}
+
+fn filled(options: Options, fs: &MemFs) -> Filled {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = options.fs(Arc::new(fs.clone())).clock(clock.clone()).seed(7);
+    let options = options.background(Background::Manual).durability(Durability::Os);
+    let sizes = options.memtable_bytes(8 << 20).run_file_bytes(2 << 20).range_bytes(16 << 20);
+    let db = sizes.block_bytes(4 << 10).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let mut rng = Rng::from_seed(3);
+    let numbers: Vec<u32> = scattered(ROWS).collect();
+    for (flush, numbers) in numbers.chunks(FLUSH_ROWS).enumerate() {
+        for i in numbers {
+            let words = (0..ROW_BYTES / 8).flat_map(|_| rng.next_u64().to_le_bytes());
+            let (partition, row) = key_of(*i);
+            let row = Entity::new(partition, row).with("B", words.collect::<Vec<u8>>());
+            table.upsert(row).unwrap();
+        }
+        db.flush().unwrap();
+        while flush == 4 && stat(&db, "compaction_jobs_partial") < 2 {
+            assert!(db.step(Duration::ZERO), "a job of each half is cut at a key");
+        }
+    }
+    steps(&db);
+    let rows = stat(&db, "flush_bytes");
+    assert_eq!(stat(&db, "range_splits"), 1);
+    Filled { db, table, clock, rows }
+}
+
+impl Filled {
+    /// Returns the size of the table files relative to the rows.
+    fn space(&self) -> f64 {
+        stat(&self.db, "file_bytes") as f64 / self.rows as f64
+    }
+
+    /// Returns the bytes written to table files relative to the rows.
+    fn written(&self) -> f64 {
+        let written = stat(&self.db, "flush_bytes") + stat(&self.db, "compaction_bytes");
+        written as f64 / self.rows as f64
+    }
+
+    fn rest(&self, time: Duration) {
+        self.clock.advance(time);
+        steps(&self.db);
+    }
+
+    /// Checks that exactly the rows that `remains` accepts are found.
+    fn check(&self, remains: impl Fn(u32) -> bool) {
+        for i in 0..ROWS {
+            let (partition, row) = key_of(i);
+            assert_eq!(self.table.get(&partition, &row).unwrap().is_some(), remains(i), "{i}");
+        }
+        let count = self.table.scan(KeyRange::all()).into_iter().map(Result::unwrap).count();
+        assert_eq!(count, (0..ROWS).filter(|i| remains(*i)).count());
+        assert_eq!(self.db.verify().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+const IDLE: Duration = Duration::from_secs(11);
+
+#[test]
+fn a_random_fill_soon_takes_no_more_space_than_its_rows() {
+    let fill = filled(Options::new(), &MemFs::new());
+    fill.rest(IDLE);
+    let (space, written) = (fill.space(), fill.written());
+    // Without merges of the remainders of cut jobs, the files took 1.72 times the rows, and 2.02
+    // times the rows had been written.
+    assert!(space <= 1.1 && written <= 2.02, "{space:.2} taken, {written:.2} written");
+    let percent = stat(&fill.db, "space_amplification_percent");
+    assert!((95..=110).contains(&percent), "unique rows are live: {percent} %");
+    fill.rest(Duration::from_secs(100));
+    assert_eq!(fill.written(), written, "nothing is written again");
+    fill.check(|_| true);
+}
+
+#[test]
+fn a_deleted_span_gives_its_space_back_but_keeps_rows_of_a_snapshot() {
+    let fill = filled(Options::new(), &MemFs::new());
+    fill.rest(IDLE);
+    let delete = |first: u32| {
+        let [from, to] = [first, first + 10].map(|i| format!("p{i:03}"));
+        fill.table.delete_range(&KeyRange::partitions(from.as_str()..to.as_str())).unwrap();
+        fill.db.flush().unwrap();
+    };
+    let size = || stat(&fill.db, "file_bytes") as f64;
+    // A tenth of the rows, in one of the two ranges.
+    let (before, written) = (size(), fill.written());
+    delete(5);
+    fill.rest(Duration::from_secs(5));
+    let freed = (before - size()) / before;
+    assert!(freed < 0.09, "{freed:.3}: there was a commit 5 seconds ago");
+    fill.rest(Duration::from_secs(6));
+    let freed = (before - size()) / before;
+    assert!(freed >= 0.095, "{freed:.3}");
+    // Another tenth, which a snapshot still sees.
+    let snapshot = fill.db.snapshot();
+    let before = size();
+    delete(70);
+    fill.rest(IDLE);
+    assert!(size() >= before, "the snapshot needs the rows");
+    let seen = fill.table.at(&snapshot).scan(KeyRange::all()).into_iter().map(Result::unwrap);
+    assert_eq!(seen.count(), ROWS as usize - 640);
+    drop(snapshot);
+    steps(&fill.db);
+    fill.rest(IDLE);
+    let freed = (before - size()) / before;
+    assert!(freed >= 0.095, "{freed:.3}");
+    let written = fill.written();
+    fill.rest(Duration::from_secs(100));
+    assert_eq!(fill.written(), written, "nothing is written again");
+    let is_deleted = |i: u32| (5..15).contains(&(i / 64)) || (70..80).contains(&(i / 64));
+    fill.check(|i| !is_deleted(i));
+}
+
+#[test]
+fn without_merges_for_readers_idle_time_causes_no_writes() {
+    let fill = filled(Options::new().merge_for_readers(false), &MemFs::new());
+    assert!(fill.space() <= 1.1, "remainders are merged: this frees more than it writes");
+    fill.table.delete_range(&KeyRange::partitions("p005".."p015")).unwrap();
+    fill.db.flush().unwrap();
+    steps(&fill.db);
+    let written = fill.written();
+    fill.rest(IDLE);
+    assert_eq!(fill.written(), written);
+}
+
+#[test]
+fn a_partly_expired_file_is_rewritten_once_writes_end() {
+    let fs = MemFs::new();
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = options(&fs).clock(clock.clone()).memtable_bytes(8 << 20);
+    let db = options.run_file_bytes(8 << 20).durability(Durability::Os).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let put = |rows: std::ops::Range<u32>| {
+        for i in rows {
+            let (partition, row) = key_of(i);
+            let row = Entity::new(partition, row).with("B", vec![7; ROW_BYTES]);
+            table.upsert(row).unwrap();
+        }
+    };
+    put(0..500);
+    clock.advance(Duration::from_secs(600));
+    put(500..1_000);
+    db.compact().unwrap();
+    db.set_ttl("things", Some(Duration::from_secs(1_000))).unwrap();
+    clock.advance(Duration::from_secs(500));
+    steps(&db);
+    let before = stat(&db, "file_bytes");
+    assert!(before > 1_000 * ROW_BYTES as u64, "the younger half of the only file remains");
+    clock.advance(IDLE);
+    steps(&db);
+    let after = stat(&db, "file_bytes");
+    assert!(after < before * 55 / 100, "{before} -> {after} bytes");
+    for i in 0..1_000 {
+        let (partition, row) = key_of(i);
+        assert_eq!(table.get(&partition, &row).unwrap().is_some(), i >= 500, "{i}");
+    }
+}
