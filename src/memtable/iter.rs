@@ -105,6 +105,24 @@ impl MemtableIter {
         self.sift_down(0);
     }
 
+    /// Moves past the versions of the current key that are newer than `to`. Returns false if the
+    /// current entry is not newer.
+    pub(crate) fn pass_versions(&mut self, to: Seq) -> bool {
+        if self.entry().seq <= to {
+            return false;
+        }
+        let arena = &self.memtable.arena;
+        let key = arena.node(self.cursors[0].item.node).key();
+        // Only cursors on the key must move, because all others are above it.
+        for cursor in &mut self.cursors[..self.live] {
+            if arena.node(cursor.item.node).key() == key {
+                cursor.at = cursor.at.max(cursor.run.lower_bound(arena, key, to));
+            }
+        }
+        self.rebuild_heap();
+        true
+    }
+
     /// Moves to the last entry with a key below `key`, or to the last entry of all. Afterwards only
     /// [`prev`](Self::prev) may move the iterator.
     pub(crate) fn seek_below(&mut self, key: Option<&[u8]>) {

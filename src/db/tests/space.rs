@@ -1,4 +1,5 @@
-//! Tests that files at rest take little more space than their rows.
+//! Tests that files at rest take little more space than their rows, and that scans skip dead
+//! versions of a key.
 
 use std::time::Duration;
 
@@ -182,4 +183,61 @@ fn a_partly_expired_file_is_rewritten_once_writes_end() {
         let (partition, row) = key_of(i);
         assert_eq!(table.get(&partition, &row).unwrap().is_some(), i >= 500, "{i}");
     }
+}
+
+#[test]
+fn a_scan_skips_the_dead_versions_of_a_key() {
+    let db = options(&MemFs::new()).memtable_bytes(64 << 20).durability(Durability::Os);
+    let db = db.open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let put = |key: &str, version: i32| {
+        table.upsert(Entity::new("p", key).with("V", version)).unwrap();
+    };
+    ["a", "c"].iter().for_each(|key| put(key, -1));
+    let mut middle = None;
+    for version in 0..10_000 {
+        put("b", version);
+        if version == 4_000 {
+            middle = Some(db.snapshot());
+        }
+    }
+    let rows = |at: Option<crate::model::Seq>| {
+        let view = table.engine.read_view(at);
+        let id = table.entry.gate.table;
+        let span = Span::new(&table_start(id), Some(&table_end(id)));
+        let mut plain = view.scan(&span, &span).unwrap();
+        let mut keys = Vec::new();
+        while plain.advance().unwrap() {
+            keys.push((plain.key().to_vec(), plain.row().unwrap().seq));
+        }
+        let mut filtered = view.scan(&span, &span).unwrap();
+        let mut found = Vec::new();
+        while filtered.advance_where(&mut Everything, u64::MAX).unwrap() == Step::Row {
+            found.push((filtered.key().to_vec(), filtered.row().unwrap().seq));
+        }
+        assert_eq!(keys, found);
+        (keys.len(), plain.rows.max(filtered.rows))
+    };
+    let values = |view: Option<&crate::table::Snapshot>| -> Vec<i32> {
+        let rows = match view {
+            Some(at) => table.at(at).scan(KeyRange::all()).into_iter().collect::<Vec<_>>(),
+            None => table.scan(KeyRange::all()).into_iter().collect(),
+        };
+        rows.into_iter().map(|row| row.unwrap().get::<i32>("V").unwrap()).collect()
+    };
+    let middle = middle.unwrap();
+    assert_eq!(values(None), [-1, 9_999, -1]);
+    assert_eq!(values(Some(&middle)), [-1, 4_000, -1]);
+    let (found, steps) = rows(None);
+    assert_eq!(found, 3);
+    assert!(steps < 100, "{steps} entries examined");
+    let seq = middle.seq();
+    let (found, steps) = rows(Some(seq));
+    assert_eq!(found, 3);
+    assert!(steps < 100, "{steps} entries examined");
+    // A key with a delete as its newest version is skipped as fast.
+    table.delete("p", "b").unwrap();
+    assert_eq!(values(None), [-1, -1]);
+    let (found, steps) = rows(None);
+    assert!(found == 2 && steps < 100, "{steps} entries examined");
 }

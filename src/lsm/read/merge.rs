@@ -121,6 +121,26 @@ impl Merge {
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
+    /// Moves the memtables past the versions of the current key that are newer than `to`. Versions
+    /// in files, which are older, remain. Returns false if there is nothing to pass.
+    pub(in crate::lsm) fn pass_versions(&mut self, to: Seq) -> Result<bool> {
+        self.usable()?;
+        let Some(Source::Memory(top)) = self.heap.first().map(|top| &self.sources[*top]) else {
+            return Ok(false);
+        };
+        let key = top.key().to_vec();
+        let mut passed = false;
+        for source in &self.heap {
+            if let Source::Memory(iter) = &mut self.sources[*source]
+                && iter.key() == key
+            {
+                passed |= iter.pass_versions(to);
+            }
+        }
+        self.order_sources();
+        Ok(passed)
+    }
+
     /// Checks that no error has ended the iteration.
     ///
     /// # Errors

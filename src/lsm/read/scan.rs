@@ -51,6 +51,9 @@ pub(crate) struct Scan {
     head: Head,
     /// The number of entries examined so far.
     pub(crate) rows: u64,
+    /// The number of consecutive dead versions examined: newer than the scan, or older than the
+    /// decided version.
+    versions: u32,
     /// The number of entries to examine one by one before the next attempt to open a batch.
     single: u32,
     /// The number of consecutive attempts that opened no batch.
@@ -96,6 +99,9 @@ const MISSES_MAX: u32 = 6;
 /// If more than 1/`SIFT_SHARE` of the entries of a sifted window may match, the next windows are
 /// not sifted.
 const SIFT_SHARE: u64 = 8;
+/// After this many consecutive dead versions, a scan searches for the next key instead of moving
+/// entry by entry.
+const VERSIONS_MAX: u32 = 8;
 /// If at most this many rows are expected, no batch is opened for them.
 const FEW_ROWS: usize = 8;
 /// The number of windows without sifting before sifting is tried again.
@@ -160,6 +166,7 @@ impl Scan {
             batch,
             head,
             rows: 0,
+            versions: 0,
             single: 0,
             misses: 0,
         }
@@ -179,7 +186,7 @@ impl Scan {
                 self.leave_head();
                 return Ok(true);
             }
-            if !self.pass_gap()? {
+            if !self.pass_gap()? && !self.pass_versions()? {
                 self.merge.advance()?;
             }
         }
@@ -229,7 +236,7 @@ impl Scan {
             self.rows += 1;
             self.is_fresh = false;
             if !self.decide() {
-                self.is_fresh = self.pass_gap()?;
+                self.is_fresh = self.pass_gap()? || self.pass_versions()?;
                 continue;
             }
             self.leave_head();
@@ -288,8 +295,10 @@ impl Scan {
     fn decide(&mut self) -> bool {
         let key = self.merge.key();
         if self.merge.seq() > self.at || key == self.decided.as_slice() {
+            self.versions += 1;
             return false;
         }
+        self.versions = 0;
         self.decided.clear();
         self.decided.extend_from_slice(key);
         let is_hidden = |floors: &mut Floors| self.merge.seq() < floors.below(key);
@@ -319,6 +328,25 @@ impl Scan {
         self.merge.skip_to(&end)?;
         self.is_fresh = true;
         Ok(true)
+    }
+
+    /// If many consecutive entries were dead versions, passes the further dead versions of the
+    /// current key in memtables. Returns true if the scan is on another entry.
+    #[inline]
+    fn pass_versions(&mut self) -> Result<bool> {
+        if self.versions >= VERSIONS_MAX { self.pass_more_versions() } else { Ok(false) }
+    }
+
+    #[cold]
+    fn pass_more_versions(&mut self) -> Result<bool> {
+        self.versions = 0;
+        let is_decided = self.merge.key() == self.decided.as_slice();
+        let to = if is_decided { Seq::ZERO } else { self.at };
+        // If the move fails, later calls must not examine the entry again.
+        self.is_fresh = false;
+        let passed = self.merge.pass_versions(to)?;
+        self.is_fresh = true;
+        Ok(passed)
     }
 
     /// Ends the head of the scan (the part before its first row) at the first visible row or at the
