@@ -153,6 +153,31 @@ fn without_merges_for_readers_idle_time_causes_no_writes() {
 }
 
 #[test]
+fn a_compaction_of_one_range_needs_room_for_one_job_at_a_time() {
+    let fs = MemFs::new();
+    let db = options(&fs).max_disk(8 << 20).durability(Durability::Os).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..1_250 {
+        let (partition, row) = key_of(i);
+        table.upsert(Entity::new(partition, row).with("B", vec![7; ROW_BYTES])).unwrap();
+        if i % 10 == 0 {
+            steps(&db);
+        }
+    }
+    for i in (0..1_250).step_by(10) {
+        let (partition, row) = key_of(i);
+        table.delete(&partition, &row).unwrap();
+    }
+    db.flush().unwrap();
+    let rows = stat(&db, "file_bytes");
+    assert!(2 * rows > 8 << 20, "old and new files of the whole range exceed the limit");
+    db.compact().unwrap();
+    assert!(stat(&db, "compaction_jobs_partial") > 10);
+    assert!(stat(&db, "tombstones") == 0 && stat(&db, "file_bytes") < rows * 95 / 100);
+    assert_eq!(table.scan(KeyRange::all()).into_iter().map(Result::unwrap).count(), 1_125);
+}
+
+#[test]
 fn a_partly_expired_file_is_rewritten_once_writes_end() {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(NOW));

@@ -188,7 +188,7 @@ impl Maintenance {
 
     /// Merges all files that these ranges have now into their runs, in ascending key order.
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
-        let (limits, facts) = (self.limits(), FileFacts::new(self));
+        let limits = self.limits();
         let version = Arc::clone(&self.reader().view.load().version);
         let listed = |range: &Arc<FileRange>| {
             let young = range.young.iter().map(|r| r.file.meta.number);
@@ -201,6 +201,7 @@ impl Maintenance {
         drop(version);
         while !left.is_empty() {
             let version = Arc::clone(&self.reader().view.load().version);
+            let facts = FileFacts::new(self);
             let task = |(id, (young, newest), from): &(RangeId, (Vec<_>, Seq), Box<[u8]>)| {
                 let range = version.ranges.get(*id)?;
                 let job = Job::whole(range, &facts, &limits, (young, *newest), from)?;
@@ -208,6 +209,8 @@ impl Maintenance {
                 Some(Task { range: Arc::clone(range), job })
             };
             let mut tasks: Vec<Task> = left.iter().filter_map(task).collect();
+            // Both hold the files that the job replaces. The next job may need their space.
+            drop((facts, version));
             if !tasks.iter().all(|task| self.can_share(task)) {
                 tasks.truncate(1);
             }
