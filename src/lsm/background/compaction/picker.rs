@@ -69,7 +69,8 @@ const DENSE_MIN: u64 = 256;
 ///    file.
 /// 5. If a key has more sources (files that a read must search) than the limit, the merge that
 ///    costs least per removed source is forced.
-/// 6. A young file is rewritten in its place to free space, once no more is written.
+/// 6. A young file is rewritten in its place, if this is the merge by rule 2 that frees the most
+///    space. The merges by rules 3 to 5 are due anyway and may include the file.
 /// 7. A file merges into the run if it is dense with tombstones, has tombstones older than the
 ///    limit, or has entries hidden by a range tombstone. The merge drops these entries.
 /// 8. All young files merge into the run if searching several files has cost readers as much as the
@@ -102,8 +103,9 @@ pub(crate) fn pick<F: RangeFile + Clone>(
         return picker.by_age();
     }
     let into_run = picker.run_candidates();
-    if let Some(job) = picker.space(&into_run) {
-        return Some(job);
+    let space = picker.space(&into_run);
+    if space.as_ref().is_some_and(|job| job.placement == Placement::Run) {
+        return space;
     }
     let waits = picker.waits();
     let enough = into_run.iter().filter(|candidate| candidate.young.len() >= INTO_RUN_MIN);
@@ -129,7 +131,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
             return Some(picker.job(candidate, reason));
         }
     }
-    let due = picker.space_of_young().or_else(|| picker.spent());
+    let due = space.or_else(|| picker.spent());
     let due = due.or_else(|| picker.for_readers());
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }

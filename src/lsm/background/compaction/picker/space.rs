@@ -36,7 +36,9 @@ impl Freed {
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// Returns the merge that frees the most space compared with the bytes that it writes.
-    /// `into_run` lists candidates for a merge into the run. A small range is merged as a whole.
+    /// `into_run` lists candidates for a merge into the run. Once writes end, a young file may also
+    /// be rewritten in its place; before, a merge for another reason may soon include the file. A
+    /// small range is merged as a whole.
     pub(super) fn space(&self, into_run: &[Candidate]) -> Option<Job> {
         let all = self.freed();
         if all.iter().all(|freed| freed.bytes() == 0) {
@@ -46,8 +48,15 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             let young = (0..self.range.young.len()).collect();
             return self.best(&all, vec![self.close(young, 0..self.range.run.len())]);
         }
-        let mut candidates = into_run.to_vec();
-        let run = &all[self.range.young.len()..];
+        let mut candidates = Vec::new();
+        let (young, run) = all.split_at(self.range.young.len());
+        if self.limits.activity != Activity::Writing {
+            let young = (0..young.len()).filter(|i| young[*i].bytes() > 0);
+            let in_place = young.map(|i| self.close_young(vec![i]));
+            candidates.extend(in_place.filter(|candidate| self.stays_ordered(candidate)));
+        }
+        // Of equal candidates `best` takes the last: here a merge into the run.
+        candidates.extend_from_slice(into_run);
         let mut from = 0;
         for files in run.chunk_by(|a, b| (a.bytes() > 0) == (b.bytes() > 0)) {
             let places = from..from + files.len();
@@ -61,19 +70,6 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 false => candidates.extend(places.map(|at| self.close(Vec::new(), at..at + 1))),
             }
         }
-        self.best(&all, candidates)
-    }
-
-    /// Returns a job that rewrites one young file, in its place, to free space. While there are
-    /// writes, a merge for another reason may soon include the file, so it is not rewritten.
-    pub(super) fn space_of_young(&self) -> Option<Job> {
-        if self.limits.activity == Activity::Writing || self.is_small() {
-            return None;
-        }
-        let all = self.freed();
-        let young = (0..self.range.young.len()).filter(|i| all[*i].bytes() > 0);
-        let alone = young.map(|i| self.close_young(vec![i]));
-        let candidates = alone.filter(|candidate| self.stays_ordered(candidate)).collect();
         self.best(&all, candidates)
     }
 

@@ -502,6 +502,25 @@ fn unused_bytes_are_freed_for_as_many_writes_as_the_activity_permits() {
     }
 }
 
+#[test]
+fn a_small_remainder_is_rewritten_in_place_and_not_merged_with_a_large_file() {
+    let mut tree = wide(3, 0);
+    let mut file = reference(plain(50, (20, 29), &(0..700).map(|i| i * 4).collect::<Vec<_>>()));
+    file.clip.low = key(2_640).into_bytes().into();
+    tree.range.add(Placement::Young, file);
+    // The merge into the run writes 1,040 entries, and the other job 40. Both free 660.
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None);
+    for activity in [Activity::Idle, Activity::IdleSparing] {
+        let limits = Limits { activity, ..tree.limits };
+        let job = pick(&tree.range, &Exact, &limits).unwrap();
+        assert_eq!((numbers(&job), job.reason), ((vec![50], vec![]), Reason::Space));
+        assert_eq!((job.placement, job.bytes), (Placement::Young, 40 * ENTRY_BYTES));
+    }
+    tree.limits.activity = Activity::Idle;
+    tree.settle();
+    assert_eq!((tree.jobs, tree.range.young.len()), (1, 1));
+}
+
 /// Facts in which range tombstones hide an eighth of the files with the given numbers.
 struct Concealed(Vec<u64>);
 
