@@ -13,11 +13,6 @@ use crate::ranges::{RangeFile, Reference};
 use super::super::plan::{Activity, Facts, Job, Part, Reason};
 use super::candidate::{Candidate, Picker};
 
-/// Hidden rows of a file that other ranges use, too, are freed only after these ranges have
-/// rewritten their parts. If all parts together have more than this many times the freed bytes, the
-/// hidden rows do not count.
-const SHARED_PARTS: u64 = 16;
-
 /// The bytes that a merge of one part of a file frees.
 #[derive(Clone, Copy, Default)]
 struct Freed {
@@ -86,6 +81,11 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     }
 
     /// Returns the bytes that merges of the young files and of the files of the run free.
+    ///
+    /// Hidden rows of a file that other ranges use, too, are freed only after these ranges have
+    /// rewritten their parts. So the hidden rows count only if it is worthwhile to rewrite all
+    /// parts. It then remains worthwhile for the other ranges, because the first merge leaves
+    /// further bytes of the file unused.
     fn freed(&self) -> Vec<Freed> {
         let limits = self.limits;
         let drops = limits.activity != Activity::Writing && limits.range_tombstone > Seq::ZERO;
@@ -96,8 +96,9 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             let hidden = if drops { self.facts.concealed(reference).min(part.bytes) } else { 0 };
             let (bytes, used) = (reference.file.bytes(), self.facts.used(reference));
             let all = bytes.saturating_sub(used).saturating_add(hidden);
-            let is_much = used.saturating_sub(hidden) <= all.saturating_mul(SHARED_PARTS);
-            Freed { unused, hidden: if is_much { hidden } else { 0 } }
+            let counts = used <= part.bytes
+                || limits.activity.gain(all, used.saturating_sub(hidden)) > 0;
+            Freed { unused, hidden: if counts { hidden } else { 0 } }
         };
         parts.map(freed).collect()
     }

@@ -561,6 +561,62 @@ fn partly_hidden_files_are_rewritten_in_place_once_writes_end() {
     assert_eq!(picked(&[], Activity::Idle), None);
 }
 
+/// Facts in which the ranges use `used` entries of each file, and range tombstones hide `hidden` of
+/// those in this range.
+struct Shared {
+    used: u64,
+    hidden: u64,
+}
+
+impl Facts<File> for Shared {
+    unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite, is_compressible);
+
+    fn part(&self, reference: &Reference<File>) -> Part {
+        Exact.part(reference)
+    }
+
+    fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
+        Exact.key_at(reference, bytes)
+    }
+
+    fn used(&self, _: &Reference<File>) -> u64 {
+        self.used * ENTRY_BYTES
+    }
+
+    fn concealed(&self, _: &Reference<File>) -> u64 {
+        self.hidden * ENTRY_BYTES
+    }
+}
+
+#[test]
+fn hidden_rows_of_a_shared_file_count_if_all_its_ranges_may_rewrite_it() {
+    let is_picked = |activity, here: u32, used, hidden| {
+        let mut tree = Tree::new();
+        tree.limits.activity = activity;
+        tree.limits.range_tombstone = Seq(60);
+        let mut file = reference(plain(1, (1, 9), &(0..3_200).collect::<Vec<_>>()));
+        file.clip.high = Some(key(here).into_bytes().into());
+        tree.range.add(Placement::Run, file);
+        pick(&tree.range, &Shared { used, hidden }, &tree.limits).is_some()
+    };
+    let [idle, sparing] = [Activity::Idle, Activity::IdleSparing];
+    for (activity, here, used, hidden, is_due) in [
+        // The other ranges would not follow: 2,200 and 2,900 entries, to free 1,000 and 300.
+        (sparing, 1_000, 3_200, 600, false),
+        (idle, 300, 3_200, 200, false),
+        // They would, but 3,010 entries are too many for 190.
+        (idle, 1_000, 3_200, 190, false),
+        (idle, 1_000, 3_200, 360, true),
+        (idle, 1_000, 3_200, 350, false),
+        // No other range uses the file.
+        (sparing, 3_200, 3_200, 1_700, true),
+        (sparing, 3_200, 3_200, 1_500, false),
+    ] {
+        let found = is_picked(activity, here, used, hidden);
+        assert_eq!(found, is_due, "{activity:?}: {hidden} of {here} entries");
+    }
+}
+
 /// Flushes memtables of new keys in random order, while the read load stays the same.
 fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
     let mut tree = Tree::new();
