@@ -485,7 +485,7 @@ setters! {
     ///
     /// With the argument `false`, and with [`Options::edge`], an idle database also merges files
     /// only if this frees more bytes than it writes. Otherwise, merges that wait because of writes
-    /// run 10 seconds after the last commit.
+    /// run once hardly anything was written for 10 seconds.
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 
     /// Limits the bytes that the files of the database take: tables, logs including their reserved

@@ -20,7 +20,9 @@ use crate::manifest::Manifest;
 use crate::options::Background;
 
 use super::compaction::plan::Activity;
+use super::idle_time::Written;
 use super::maintenance::Maintenance;
+use crate::lsm::Env;
 use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
@@ -31,8 +33,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const SORT_ENTRIES: usize = 64 << 10;
 /// How often compaction checks for jobs that become due with time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The database is idle if there was no commit for this time. Merges that wait while there are
-/// writes then run.
+/// The database is idle if hardly anything was written for this time (see `idle_time`). Merges that
+/// wait while there are writes then run.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 impl Worker for Maintenance {
@@ -208,9 +210,10 @@ impl Maintenance {
     /// Returns the time until the database is idle (see [`IDLE_AFTER`]) if nothing more is written;
     /// `None` if it is idle.
     fn idle_in(&self) -> Option<Duration> {
-        let (clock, published) = (&self.env().clock, self.reader().published());
-        let (wall, now) = (clock.now(), clock.monotonic());
-        let time = self.state.idle_time.lock().since(published, wall, now);
+        let Env { clock, options, .. } = &**self.env();
+        let written = Written::of(&self.reader().view.load(), options.memtable_bytes);
+        let times = (clock.now(), clock.monotonic());
+        let time = self.state.idle_time.lock().since(written, self.reader().published(), times);
         IDLE_AFTER.checked_sub(time).filter(|left| !left.is_zero())
     }
 

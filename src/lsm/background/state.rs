@@ -36,7 +36,7 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
-    /// The time since the last commit.
+    /// The time since the last write that matters.
     pub(super) idle_time: Mutex<IdleTime>,
     /// Results of the last search for ranges to split or merge.
     pub(super) divided: Mutex<Divided>,
