@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::format::block::{HEADER_BYTES, is_compressed};
 use crate::format::span::Span;
 use crate::format::sparse_index::SparsePage;
-use crate::format::zones::{ZONE_BLOCKS, flag};
+use crate::format::zones::{ZONE_BLOCKS, ZoneMeta, flag};
+use crate::model::Seq;
 
 use super::reader::contents_at;
 
@@ -33,20 +34,34 @@ impl Sst {
     /// Estimates the part of the file in `span`, accurate to about a block.
     pub(crate) fn part(&self, span: &Span) -> Result<SstPart> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
-        let rows = self.rows_bytes();
-        let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
-        // A part shorter than a block must not be estimated as empty.
-        let least = rows / (2 * self.handles.len().max(1) as u64);
-        let inside = offset(to).saturating_sub(offset(from)).max(least);
-        let share = |whole: u64| {
-            let share = u128::from(whole) * u128::from(inside) / u128::from(rows.max(1));
-            u64::try_from(share).unwrap_or(u64::MAX).min(whole)
-        };
+        let inside = self.blocks_bytes(from, to).max(self.bytes_least());
+        let share = |whole: u64| share(whole, inside, self.rows_bytes());
         let tombstones = match self.meta.tombstones {
             0 => 0,
             all => self.spent_blocks(from, to)?.map_or(share(all), |spent| spent.entries.min(all)),
         };
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
+    }
+
+    /// Estimates the bytes of the entries in `span` with Seqs below `below`. Assumes that the entries
+    /// of a block are spread evenly over its Seqs. In a file without zones, assumes this of the whole
+    /// file.
+    pub(crate) fn bytes_older(&self, span: &Span, below: Seq) -> Result<u64> {
+        let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
+        let older = |bytes: u64, first: Seq, last: Seq| {
+            let seqs = last.0.saturating_sub(first.0).saturating_add(1);
+            share(bytes, below.0.saturating_sub(first.0), seqs)
+        };
+        let (first, last) = (self.meta.seq_min, self.meta.seq_max);
+        let mut inside = 0;
+        let add = |block: usize, zone: ZoneMeta| {
+            inside += older(self.blocks_bytes(block, block + 1), zone.seq_min, zone.seq_max);
+        };
+        if last < below || !self.for_zones(from, to, add)? {
+            inside = older(self.blocks_bytes(from, to), first, last);
+        }
+        let least = if first < below { self.bytes_least() } else { 0 };
+        Ok(share(self.meta.bytes, inside.max(least), self.rows_bytes()))
     }
 
     /// Returns the key of a block boundary in `span` such that about `bytes` bytes of the span are
@@ -111,28 +126,51 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// Summarizes those of the blocks `from - 1` to `to - 1` that have tombstones. Returns `None`
-    /// for a file without zones.
-    fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
-        let from = from.saturating_sub(1);
-        let mut spent = Spent { entries: 0, end: 0 };
+    /// Returns the bytes of the blocks `from` to `to - 1`.
+    fn blocks_bytes(&self, from: usize, to: usize) -> u64 {
+        let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
+        offset(to).saturating_sub(offset(from))
+    }
+
+    /// Returns the least estimate, half a block: a part shorter than a block must not be estimated
+    /// as empty.
+    fn bytes_least(&self) -> u64 {
+        self.rows_bytes() / (2 * self.handles.len().max(1) as u64)
+    }
+
+    /// Calls `with` with the number and the zone of each of the blocks `from` to `to - 1`. Returns
+    /// false for a file without zones.
+    fn for_zones(
+        &self,
+        from: usize,
+        to: usize,
+        mut with: impl FnMut(usize, ZoneMeta),
+    ) -> Result<bool> {
         for page in from / ZONE_BLOCKS..to.div_ceil(ZONE_BLOCKS) {
             let first = page * ZONE_BLOCKS;
             let found = self.zone_page(page, |zones| {
-                for i in 0..zones.len() {
-                    let Some(meta) = zones.meta(i) else { continue };
-                    let is_inside = first + i >= from && first + i < to;
-                    if is_inside && meta.flags & flag::TOMBSTONES != 0 {
-                        spent.entries += u64::from(meta.entries);
-                        spent.end = first + i + 1;
-                    }
+                for block in from.max(first)..to.min(first + zones.len()) {
+                    zones.meta(block - first).into_iter().for_each(|zone| with(block, zone));
                 }
             })?;
             if found.is_none() {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        Ok(Some(spent))
+        Ok(true)
+    }
+
+    /// Summarizes those of the blocks `from - 1` to `to - 1` that have tombstones. Returns `None`
+    /// for a file without zones.
+    fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
+        let mut spent = Spent { entries: 0, end: 0 };
+        let has_zones = self.for_zones(from.saturating_sub(1), to, |block, zone| {
+            if zone.flags & flag::TOMBSTONES != 0 {
+                spent.entries += u64::from(zone.entries);
+                spent.end = block + 1;
+            }
+        })?;
+        Ok(has_zones.then_some(spent))
     }
 
     /// Returns the separator before block `block`: a key above all keys of earlier blocks. If
@@ -149,6 +187,12 @@ impl Sst {
             separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
         Ok(Some([prefix, suffix].concat().into()))
     }
+}
+
+/// Returns `whole` * `part` / `of`, at most `whole`.
+fn share(whole: u64, part: u64, of: u64) -> u64 {
+    let share = u128::from(whole) * u128::from(part) / u128::from(of.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX).min(whole)
 }
 
 /// A summary of the blocks that have tombstones.
@@ -170,7 +214,7 @@ mod tests {
     use crate::format::Kind;
     use crate::format::names::{FileId, FileNumber};
     use crate::fs::{Fs, MemFs};
-    use crate::model::{Seq, Shapes};
+    use crate::model::Shapes;
     use crate::options::{Codec, IoMode};
 
     fn key(number: u64) -> Vec<u8> {
@@ -220,6 +264,27 @@ mod tests {
         assert!(spent[0] == 0 && spent[1] == 0 && spent[3] == 2_000 && spent[5] == 0, "{spent:?}");
         let whole = sst.part(&Span::new(&[], None)).unwrap();
         assert_eq!((whole.bytes, whole.tombstones), (sst.meta.bytes, 2_000));
+    }
+
+    /// The Seq of each entry is the number of its key.
+    #[test]
+    fn older_entries_are_estimated_from_the_seqs_of_blocks() {
+        let sst = file();
+        let older = |low, high, below| {
+            let span = Span::new(&key(low), Some(&key(high)));
+            sst.bytes_older(&span, Seq(below)).unwrap()
+        };
+        let part = |low, high| sst.part(&Span::new(&key(low), Some(&key(high)))).unwrap().bytes;
+        let slack = 4 * sst.meta.bytes / sst.block_count() as u64;
+        for (low, high, below, end) in
+            [(0, 20_000, 3_000, 3_000), (2_000, 9_000, 4_000, 4_000), (100, 4_000, 9_000, 4_000)]
+        {
+            let (found, expected) = (older(low, high, below), part(low, end));
+            assert!(found.abs_diff(expected) <= slack, "{low}..{high} below {below}: {found}");
+        }
+        assert!(older(10_000, 20_000, 9_000) <= slack, "no entry there is as old");
+        assert_eq!(older(0, 20_000, 0), 0);
+        assert_eq!(sst.bytes_older(&Span::all(), Seq::MAX).unwrap(), sst.meta.bytes);
     }
 
     #[test]

@@ -287,6 +287,17 @@ fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec
     floors
 }
 
+/// Returns the spans in which at least one of the range tombstones hides entries, each with the Seq
+/// below which entries are hidden. The spans ascend and do not overlap.
+pub(in crate::lsm) fn hidden_spans<'f>(
+    range_tombstones: impl Iterator<Item = &'f RangeTombstone>,
+) -> Vec<(Span, Seq)> {
+    let floors = floors(range_tombstones);
+    let ends = floors.iter().skip(1).map(|next| Some(&*next.low)).chain([None]);
+    let spans = floors.iter().zip(ends).filter(|(floor, _)| floor.below > Seq::ZERO);
+    spans.map(|(floor, end)| (Span::new(&floor.low, end), floor.below)).collect()
+}
+
 /// Computes the floors after adding range tombstones that hide entries below `below`. No old floor
 /// may be higher than `below`.
 fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
@@ -391,6 +402,23 @@ mod tests {
                         assert!(since.is_none_or(|from| first(from) && !first(Seq(from.0 - 1))));
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn hidden_spans_agree_with_a_check_of_every_range_tombstone() {
+        let mut rng = Rng::from_seed(18);
+        for _ in 0..500 {
+            let count = rng.below(8);
+            let list = random_range_tombstones(&mut rng, count);
+            let spans = hidden_spans(list.iter());
+            for key in KEYS {
+                let over = spans.iter().filter(|(span, _)| span.contains(key));
+                let over: Vec<Seq> = over.map(|(_, below)| *below).collect();
+                let below = expected(&list, key, Seq::MAX);
+                let found = over.first().copied().unwrap_or_default();
+                assert!(over.len() <= 1 && found == below, "{list:?} {key:?}");
             }
         }
     }

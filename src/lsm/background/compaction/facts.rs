@@ -19,7 +19,7 @@ use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::new_file::share;
 use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::read::load_sampling::Readers;
-use crate::lsm::read::range_tombstones::RangeTombstones;
+use crate::lsm::read::range_tombstones::{RangeTombstones, hidden_spans};
 use crate::lsm::read::snapshot::Horizon;
 
 /// The facts about files and readers at the time of creation.
@@ -92,20 +92,15 @@ impl<'e> FileFacts<'e> {
         range.references().map(unused).fold(0, u64::saturating_add)
     }
 
-    /// Returns about how many bytes of the part `range_tombstones` hide. Assumes that a file's
-    /// entries are spread evenly over its Seqs.
+    /// Returns about how many bytes of the part `range_tombstones` hide.
     fn bytes_under<'t>(
         &self,
         reference: &FileReference,
         range_tombstones: impl Iterator<Item = &'t RangeTombstone>,
     ) -> u64 {
-        let (first, last) = (reference.file.meta.seq_min, reference.file.meta.seq_max);
-        let hidden = range_tombstones.filter_map(|range_tombstone| {
-            let hidden = range_tombstone.span.intersect(&reference.clip)?;
-            let part = self.ask(&reference.file, |sst| sst.part(&hidden))?;
-            let seqs = range_tombstone.below.0.saturating_sub(first.0);
-            let all = last.0.saturating_sub(first.0).saturating_add(1);
-            Some(share(part.bytes, seqs.min(all), all))
+        let hidden = hidden_spans(range_tombstones).into_iter().filter_map(|(span, below)| {
+            let span = span.intersect(&reference.clip)?;
+            self.ask(&reference.file, |sst| sst.bytes_older(&span, below))
         });
         hidden.fold(0, u64::saturating_add)
     }
@@ -203,8 +198,15 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
     }
 
     fn concealed(&self, reference: &FileReference) -> u64 {
-        let over = self.range_tombstones.hiding_part(reference, &self.horizon);
-        self.bytes_under(reference, over)
+        let over = || self.range_tombstones.hiding_part(reference, &self.horizon);
+        let hides_all = |over: &&RangeTombstone| reference.file.meta.seq_max < over.below;
+        let hidden = self.bytes_under(reference, over());
+        // The other rows of the spans may expire soon, and a later merge then frees more for fewer
+        // writes. So wait until half of the part is hidden.
+        if over().all(|over| hides_all(&over)) || hidden >= self.part(reference).bytes / 2 {
+            return hidden;
+        }
+        self.bytes_under(reference, over().filter(hides_all))
     }
 
     fn key_at(&self, reference: &FileReference, bytes: u64) -> Option<Box<[u8]>> {
