@@ -105,6 +105,13 @@ impl MemtableIter {
         self.sift_down(0);
     }
 
+    /// True if the entry after the current one, in the same run, has the same key.
+    pub(crate) fn has_more_versions(&self) -> bool {
+        let (arena, cursor) = (&self.memtable.arena, &self.cursors[0]);
+        let next = cursor.run.item(arena, cursor.at + 1, self.skip);
+        next.is_some_and(|next| arena.node(next.node).key() == arena.node(cursor.item.node).key())
+    }
+
     /// Moves past the versions of the current key that are newer than `to`. Returns false if the
     /// current entry is not newer.
     pub(crate) fn pass_versions(&mut self, to: Seq) -> bool {

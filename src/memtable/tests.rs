@@ -46,6 +46,21 @@ fn an_empty_memtable() {
 }
 
 #[test]
+fn an_iterator_tells_whether_a_key_has_more_versions() {
+    let memtable = Arc::new(Memtable::new(1, 1 << 20, 0));
+    for (seq, key) in [b"a", b"b", b"b", b"b", b"c"].into_iter().enumerate() {
+        put(&memtable, key, seq as u64 + 1, b"row");
+    }
+    while memtable.sort_step(100) {}
+    let mut iter = memtable.iter();
+    iter.seek(b"");
+    for (key, more) in [(b"a", false), (b"b", true), (b"b", true), (b"b", false), (b"c", false)] {
+        assert_eq!((iter.key(), iter.has_more_versions()), (&key[..], more));
+        iter.next();
+    }
+}
+
+#[test]
 fn versions_of_a_key() {
     let memtable = Memtable::new(1, 1 << 20, 0);
     let key = b"k";

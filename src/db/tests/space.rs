@@ -256,6 +256,9 @@ fn a_scan_skips_the_dead_versions_of_a_key() {
     let middle = middle.unwrap();
     assert_eq!(values(None), [-1, 9_999, -1]);
     assert_eq!(values(Some(&middle)), [-1, 4_000, -1]);
+    let last_first = table.scan(KeyRange::all()).reverse().into_iter();
+    let last_first: Vec<i32> = last_first.map(|row| row.unwrap().get("V").unwrap()).collect();
+    assert_eq!(last_first, [-1, 9_999, -1]);
     let (found, steps) = rows(None);
     assert_eq!(found, 3);
     assert!(steps < 100, "{steps} entries examined");

@@ -122,12 +122,16 @@ impl Merge {
     }
 
     /// Moves the memtables past the versions of the current key that are newer than `to`. Versions
-    /// in files, which are older, remain. Returns false if there is nothing to pass.
+    /// in files, which are older, remain. Returns false if there is nothing to pass, or too little
+    /// for a search.
     pub(in crate::lsm) fn pass_versions(&mut self, to: Seq) -> Result<bool> {
         self.usable()?;
         let Some(Source::Memory(top)) = self.heap.first().map(|top| &self.sources[*top]) else {
             return Ok(false);
         };
+        if !top.has_more_versions() {
+            return Ok(false);
+        }
         let key = top.key().to_vec();
         let mut passed = false;
         for source in &self.heap {

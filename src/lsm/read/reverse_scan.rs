@@ -19,7 +19,7 @@ use crate::ranges::Chain;
 use crate::sst::SstIter;
 
 use super::row_filter::{RowFilter, ScanRow, Step};
-use super::scan::ReadView;
+use super::scan::{ReadView, VERSIONS_MAX};
 use crate::lsm::Env;
 
 /// Reads the rows of a key span as of one Seq, last to first.
@@ -141,9 +141,7 @@ impl ReverseScan {
         self.key.clear();
         self.key.extend_from_slice(greatest);
         for source in &mut self.sources {
-            while source.key() == Some(&self.key) {
-                source.back(&self.view.env)?;
-            }
+            source.pass(&self.view.env, &self.key)?;
         }
         Ok(true)
     }
@@ -169,6 +167,19 @@ impl Source {
             }
             Source::Files(files) => files.seek_below(env, high),
         }
+    }
+
+    /// Moves below `key`, if that is the current key. Returns the number of moves.
+    fn pass(&mut self, env: &Env, key: &[u8]) -> Result<u32> {
+        let mut moves = 0;
+        while self.key() == Some(key) {
+            moves += 1;
+            match self {
+                Source::Memory(iter) if moves > VERSIONS_MAX => iter.seek_below(Some(key)),
+                _ => self.back(env)?,
+            }
+        }
+        Ok(moves)
     }
 
     fn back(&mut self, env: &Env) -> Result<()> {
@@ -224,5 +235,37 @@ impl Files {
     fn is_inside(&self) -> bool {
         let iter = self.iter.as_ref().filter(|iter| iter.valid());
         iter.zip(self.files.last()).is_some_and(|(iter, file)| iter.key() >= &*file.clip.low)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::format::Kind;
+    use crate::fs::MemFs;
+    use crate::memtable::Memtable;
+    use crate::options::{Background, Options};
+
+    #[test]
+    fn the_versions_of_a_key_in_memory_are_passed_by_a_search() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = crate::lsm::open("db".as_ref(), options.background(Background::Manual));
+        let engine = engine.unwrap();
+        let (env, memtable) = (engine.env(), Arc::new(Memtable::new(1, 8 << 20, 0)));
+        let mut seq = 0;
+        for (key, versions) in [(b"a", 3), (b"b", 10_000), (b"c", 2)] {
+            for _ in 0..versions {
+                seq += 1;
+                memtable.insert(env.hash(key), key, Seq(seq), Kind::Put, b"row");
+            }
+        }
+        let mut source = Source::Memory(memtable.iter());
+        source.seek_below(env, None).unwrap();
+        for (key, moves) in [(b"c", 2), (b"b", VERSIONS_MAX + 1), (b"a", 3)] {
+            assert_eq!(source.key(), Some(&key[..]));
+            assert_eq!(source.pass(env, b"other").unwrap(), 0);
+            assert_eq!(source.pass(env, key).unwrap(), moves);
+        }
+        assert_eq!(source.key(), None);
     }
 }

@@ -101,7 +101,7 @@ const MISSES_MAX: u32 = 6;
 const SIFT_SHARE: u64 = 8;
 /// After this many consecutive dead versions, a scan searches for the next key instead of moving
 /// entry by entry.
-const VERSIONS_MAX: u32 = 8;
+pub(super) const VERSIONS_MAX: u32 = 8;
 /// If at most this many rows are expected, no batch is opened for them.
 const FEW_ROWS: usize = 8;
 /// The number of windows without sifting before sifting is tried again.
