@@ -180,7 +180,7 @@ stats! {
     write_amplification_percent: "percent" now,
     /// Size of the table files, as a percentage of the estimated size of the live data in them.
     /// Rows that are overwritten in another file count as live. For each tombstone, one row counts
-    /// as dead.
+    /// as dead. At most 10,000.
     space_amplification_percent: "percent" now,
     /// Bytes of the keys and rows in all commits since the database was created. See `Db::wear`.
     wear_user_bytes: "bytes" total,

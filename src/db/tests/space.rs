@@ -178,6 +178,31 @@ fn a_compaction_of_one_range_needs_room_for_one_job_at_a_time() {
 }
 
 #[test]
+fn the_space_of_deleted_rows_is_reported_before_it_is_freed() {
+    let db = options(&MemFs::new()).durability(Durability::Os).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let percent = || stat(&db, "space_amplification_percent");
+    assert_eq!(percent(), 0, "there are no table files");
+    for i in 0..500 {
+        let (partition, row) = key_of(i);
+        table.upsert(Entity::new(partition, row).with("B", vec![7; ROW_BYTES])).unwrap();
+    }
+    db.compact().unwrap();
+    assert!((100..110).contains(&percent()), "{} %", percent());
+    let delete = |rows: std::ops::Range<u32>| {
+        for i in rows {
+            let (partition, row) = key_of(i);
+            table.delete(&partition, &row).unwrap();
+        }
+        db.flush().unwrap();
+    };
+    delete(0..400);
+    assert!((480..550).contains(&percent()), "{} %", percent());
+    delete(400..500);
+    assert_eq!(percent(), 10_000);
+}
+
+#[test]
 fn a_partly_expired_file_is_rewritten_once_nothing_is_written() {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(NOW));

@@ -188,7 +188,8 @@ impl<'e> Inspector<'e> {
             ("write_amplification_percent", percent(table_bytes + written, written)),
             (
                 "space_amplification_percent",
-                percent(file_bytes, ranges().map(|r| live_bytes(r)).sum()),
+                percent(file_bytes, ranges().map(|r| live_bytes(r)).sum::<u64>().max(1))
+                    .min(SPACE_AMPLIFICATION_MAX),
             ),
             ("wear_user_bytes", wear.user_bytes),
             ("wear_bytes", wear.written()),
@@ -250,15 +251,21 @@ fn percent(part: u64, whole: u64) -> u64 {
     percent.map_or(0, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
+/// The largest value of `space_amplification_percent`, for files without live data.
+const SPACE_AMPLIFICATION_MAX: u64 = 10_000;
+
 /// Estimates the bytes of live data in the range. Each tombstone hides one row; other rows are not
-/// known to be dead.
+/// known to be dead. Assumes that rows have the same size, and that tombstones have none.
 fn live_bytes(range: &FileRange) -> u64 {
-    let parts = range.references().map(|(_, reference)| {
+    let (mut bytes, mut rows, mut hidden) = (0_u64, 0_u64, 0_u64);
+    for (_, reference) in range.references() {
         let meta = &reference.file.meta;
-        (reference.bytes, share(reference.bytes, meta.tombstones.saturating_mul(2), meta.entries))
-    });
-    let (all, dead) = parts.fold((0, 0), |(all, dead), part| (all + part.0, dead + part.1));
-    u64::saturating_sub(all, dead)
+        let part = |entries| share(entries, reference.bytes, meta.bytes);
+        bytes += reference.bytes;
+        rows += part(meta.entries.saturating_sub(meta.tombstones));
+        hidden += part(meta.tombstones);
+    }
+    share(bytes, rows.saturating_sub(hidden), rows)
 }
 
 /// Reads the records of a log file, which must reach `end`. Returns their number.
