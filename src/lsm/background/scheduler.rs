@@ -217,8 +217,12 @@ impl Maintenance {
         IDLE_AFTER.checked_sub(time).filter(|left| !left.is_zero())
     }
 
-    /// Returns how much a merge may write to free space.
+    /// Returns how much a merge may write to free space. If writes are refused because space is
+    /// short, it may write as much as in an idle database.
     pub(super) fn activity(&self) -> Activity {
+        if self.is_short_of_room() {
+            return Activity::Idle;
+        }
         match (self.idle_in(), self.env().options.merge_for_readers) {
             (Some(_), _) => Activity::Writing,
             (None, Some(_)) => Activity::Idle,

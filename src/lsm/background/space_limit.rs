@@ -218,6 +218,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::fs::MemFs;
+    use crate::lsm::background::compaction::plan::Activity;
     use crate::lsm::write::admission::least_limit;
     use crate::model::Entity;
     use crate::options::Options;
@@ -246,6 +247,26 @@ mod tests {
             assert!(!db.engine().reader().view.load().version.kept_logs.is_empty());
             db.close().unwrap();
         }
+    }
+
+    #[test]
+    fn a_full_database_frees_space_as_if_it_were_idle() {
+        let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
+        let options = options.memtable_bytes(64 << 10).run_file_bytes(64 << 10);
+        let db = options.max_disk(4 << 20).open("db").unwrap();
+        let table = db.create_table("log").unwrap();
+        let line = "x".repeat(2_000);
+        let put = |i: u32| table.upsert(Entity::new("p", format!("{i:06}")).with("Line", &*line));
+        put(0).unwrap();
+        assert_eq!(db.engine().maintenance().activity(), Activity::Writing);
+        let mut rows = 1;
+        while put(rows).is_ok() {
+            rows += 1;
+            while db.step(Duration::ZERO) {}
+        }
+        assert!(rows > 500, "{rows} rows");
+        assert_eq!(db.engine().maintenance().activity(), Activity::Idle);
+        db.close().unwrap();
     }
 
     /// A refused write requests a flush although no further memtable may be frozen. The flush must
