@@ -13,7 +13,7 @@ use crate::manifest::{FileEntry, FileRange, FileReference, Version};
 use crate::model::Seq;
 use crate::sst::Sst;
 
-use super::plan::{Activity, Facts, Part};
+use super::plan::{Facts, Limits, Part};
 use crate::lsm::Env;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::new_file::share;
@@ -82,12 +82,15 @@ impl<'e> FileFacts<'e> {
     }
 
     /// Returns a figure that changes if jobs in other ranges have left so many bytes of a file of
-    /// `range` unused that a job to free them may be worthwhile.
-    pub(crate) fn unused(&self, range: &FileRange, activity: Activity) -> u64 {
+    /// `range` unused that a job to free them may be worthwhile. If there are range tombstones, any
+    /// number may be enough, together with hidden rows.
+    pub(crate) fn unused(&self, range: &FileRange, limits: &Limits) -> u64 {
         let unused = |(_, reference): (_, &FileReference)| {
             let (bytes, used) = (reference.file.meta.bytes, self.used(reference));
             let unused = share(bytes.saturating_sub(used), reference.bytes, used);
-            if activity.gain(unused, reference.bytes) > 0 { unused } else { 0 }
+            let is_enough = limits.range_tombstone > Seq::ZERO
+                || limits.activity.gain(unused, reference.bytes) > 0;
+            if is_enough { unused } else { 0 }
         };
         range.references().map(unused).fold(0, u64::saturating_add)
     }
@@ -231,5 +234,47 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn tombstones_end(&self, reference: &FileReference) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.tombstones_end(&reference.clip)).flatten()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::format::edit::Placement;
+    use crate::format::file_meta::FileMeta;
+    use crate::format::names::{FileId, FileNumber, RangeId, TableId};
+    use crate::format::span::Span;
+    use crate::fs::MemFs;
+    use crate::options::{Background, Options};
+
+    #[test]
+    fn with_range_tombstones_a_few_unused_bytes_change_the_figure() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let options = options.background(Background::Manual);
+        let engine = crate::lsm::open("db".as_ref(), options).unwrap();
+        let facts = FileFacts::new(engine.maintenance());
+        let meta = FileMeta {
+            number: FileNumber(9),
+            id: FileId(9),
+            bytes: 1_000,
+            seq_min: Seq(1),
+            seq_max: Seq(9),
+            visible_from: Seq::ZERO,
+            tombstones_applied: Seq::ZERO,
+            entries: 10,
+            tombstones: 0,
+            raw_bytes: 1_000,
+            key_min: b"a".as_slice().into(),
+            key_max: b"m".as_slice().into(),
+            sections: Vec::new(),
+            unknown: Box::default(),
+        };
+        let (file, clip) = (Arc::new(FileEntry::new(meta)), Span::new(b"a", Some(b"j")));
+        let mut range = FileRange::new(RangeId(1), TableId(1), Span::all());
+        range.add(Placement::Run, FileReference::new(file, clip, Some(900)));
+        let limits = Limits::default();
+        assert_eq!(facts.unused(&range, &limits), 0, "900 bytes are too many to free 100");
+        let limits = Limits { range_tombstone: Seq(5), ..limits };
+        assert_eq!(facts.unused(&range, &limits), 100, "with hidden rows they may be few enough");
     }
 }

@@ -284,7 +284,7 @@ impl Maintenance {
         let mut wanting = Vec::new();
         for (place, range) in ranges.iter().enumerate() {
             let readers = || facts.readers(range);
-            let unused = facts.unused(range, limits.activity);
+            let unused = facts.unused(range, limits);
             let known = self.state.ranking.lock().cached(range, limits, unused, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Read the load before the pick, so that the cached result expires if the load
@@ -354,7 +354,7 @@ impl Maintenance {
             }
             // Use the cached result even if the read load is higher now. A job that only the higher
             // load requires need not run in this stretch.
-            let unused = facts.unused(range, limits.activity);
+            let unused = facts.unused(range, limits);
             let known = self.state.ranking.lock().cached(range, limits, unused, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
