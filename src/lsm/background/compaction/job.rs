@@ -281,10 +281,12 @@ impl Maintenance {
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
         let version = Arc::clone(&self.reader().view.load().version);
         let (ranges, facts) = (&version.ranges, FileFacts::new(self));
+        let is_same = self.state.ranking.lock().has_looked_at(&version, limits);
         let mut wanting = Vec::new();
         for (place, range) in ranges.iter().enumerate() {
             let readers = || facts.readers(range);
-            let unused = facts.unused(range, limits);
+            let unused_now = || facts.unused(range, limits);
+            let unused = (!is_same).then(unused_now);
             let known = self.state.ranking.lock().cached(range, limits, unused, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Read the load before the pick, so that the cached result expires if the load
@@ -293,12 +295,16 @@ impl Maintenance {
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
                 let found = job.map(|job| urgency(&job, sources(range), reads()));
+                let unused = unused.unwrap_or_else(unused_now);
                 self.state.ranking.lock().record(range, limits, unused, (readers, found));
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), place, range.id)));
         }
-        self.state.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
+        let mut ranking = self.state.ranking.lock();
+        ranking.record_look(&version, limits);
+        ranking.forget(ranges.len(), |id| ranges.get(id).is_some());
+        drop(ranking);
         sort_by(&mut wanting, |a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         wanting.into_iter().map(|(.., id)| id).collect()
     }
@@ -335,7 +341,7 @@ impl Maintenance {
 
     /// Claims ranges after `id` whose tasks may share an edit with the task of `id`. The caller
     /// must have claimed `id`. Returns the tasks of `id` and of the ranges claimed here.
-    fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
+    fn stretch(&self, version: &Arc<Version>, id: RangeId, limits: &Limits) -> Vec<Task> {
         let (ranges, facts) = (&version.ranges, FileFacts::new(self));
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
         let Some(first) = first else { return Vec::new() };
@@ -343,6 +349,7 @@ impl Maintenance {
         if !self.can_share(&tasks[0]) {
             return tasks;
         }
+        let is_same = self.state.ranking.lock().has_looked_at(version, limits);
         let at = ranges.position(id, 0).unwrap_or(ranges.len());
         let (mut bytes, mut keys) = (tasks[0].job.bytes, 0);
         for range in ranges.iter().skip(at + 1) {
@@ -354,7 +361,7 @@ impl Maintenance {
             }
             // Use the cached result even if the read load is higher now. A job that only the higher
             // load requires need not run in this stretch.
-            let unused = facts.unused(range, limits);
+            let unused = (!is_same).then(|| facts.unused(range, limits));
             let known = self.state.ranking.lock().cached(range, limits, unused, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {

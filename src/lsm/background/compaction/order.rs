@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::format::names::RangeId;
-use crate::manifest::FileRange;
+use crate::manifest::{FileRange, Version};
 use crate::model::Seq;
 
-use super::plan::{Job, Limits, Reason};
+use super::plan::{Activity, Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
 
 /// The urgency of a job; jobs with the greatest urgency run first.
@@ -59,6 +59,9 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
 #[derive(Default)]
 pub(crate) struct Ranking {
     known: BTreeMap<RangeId, Known>,
+    /// The version and the limits at the last look at all ranges. While these are the same, so are
+    /// the values of `FileFacts::unused`.
+    looked: Option<(Weak<Version>, Activity, Seq)>,
 }
 
 struct Known {
@@ -75,19 +78,20 @@ struct Known {
 impl Ranking {
     /// Returns the cached result for the current state of `range` under `limits`, if there is one.
     /// The result `Some(None)` means that the range needs no job. `readers` is called only if a
-    /// higher read load could change that. `unused` is the present value of `FileFacts::unused`.
+    /// higher read load could change that. `unused` is the present value of `FileFacts::unused`, or
+    /// `None` if it cannot have changed (see [`has_looked_at`](Self::has_looked_at)).
     pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
         limits: &Limits,
-        unused: u64,
+        unused: Option<u64>,
         readers: impl FnOnce() -> Readers,
     ) -> Option<Option<Urgency>> {
         let known = self.known.get(&range.id)?;
         let is_same = std::ptr::eq(known.range.as_ptr(), Arc::as_ptr(range));
         let may_wait = known.urgency.is_none() && !range.young.is_empty();
         let holds = is_same
-            && known.unused == unused
+            && unused.is_none_or(|unused| known.unused == unused)
             && !passes(range, &known.limits, limits)
             && !(may_wait && readers() > known.readers);
         holds.then_some(known.urgency)
@@ -104,6 +108,20 @@ impl Ranking {
         let range_then = Arc::downgrade(range);
         let known = Known { range: range_then, limits: *limits, readers, unused, urgency };
         self.known.insert(range.id, known);
+    }
+
+    /// True if all ranges of `version` were last looked at under limits with which
+    /// `FileFacts::unused` has the same values.
+    pub(crate) fn has_looked_at(&self, version: &Arc<Version>, limits: &Limits) -> bool {
+        self.looked.as_ref().is_some_and(|(last, activity, range_tombstone)| {
+            std::ptr::eq(last.as_ptr(), Arc::as_ptr(version))
+                && (*activity, *range_tombstone) == (limits.activity, limits.range_tombstone)
+        })
+    }
+
+    /// Records that all ranges of `version` were looked at.
+    pub(crate) fn record_look(&mut self, version: &Arc<Version>, limits: &Limits) {
+        self.looked = Some((Arc::downgrade(version), limits.activity, limits.range_tombstone));
     }
 
     /// Discards the results of removed ranges if the cache has many more results than `count`, the
@@ -140,7 +158,6 @@ mod tests {
     use crate::format::edit::Placement;
     use crate::format::names::{FileNumber, TableId};
     use crate::format::span::Span;
-    use crate::lsm::background::compaction::plan::Activity;
 
     fn job(reason: Reason, young: u64, bytes: u64) -> Job {
         Job {
@@ -178,15 +195,28 @@ mod tests {
         let mut ranking = Ranking::default();
         ranking.record(&range, &limits, 5, (Readers::Few, None));
         let cached = |unused, limits| ranking.cached(&range, &limits, unused, || Readers::Few);
-        assert_eq!(cached(5, limits), Some(None));
-        assert_eq!(cached(6, limits), None);
+        assert_eq!(cached(Some(5), limits), Some(None));
+        assert_eq!(cached(Some(6), limits), None);
+        assert_eq!(cached(None, limits), Some(None));
         let idle = Limits { activity: Activity::Idle, ..limits };
-        assert_eq!(cached(5, idle), Some(None), "nothing in the range depends on writes");
+        assert_eq!(cached(Some(5), idle), Some(None), "nothing in the range depends on writes");
         let limits = Limits { range_tombstone: Seq(1), ..limits };
         ranking.record(&range, &limits, 5, (Readers::Few, None));
-        let cached = |limits| ranking.cached(&range, &limits, 5, || Readers::Few);
+        let cached = |limits| ranking.cached(&range, &limits, Some(5), || Readers::Few);
         assert_eq!(cached(limits), Some(None));
         assert_eq!(cached(Limits { activity: Activity::Idle, ..limits }), None);
+    }
+
+    #[test]
+    fn unused_bytes_are_counted_again_for_another_version_or_activity() {
+        let (version, limits) = (Arc::new(Version::default()), Limits::default());
+        let mut ranking = Ranking::default();
+        assert!(!ranking.has_looked_at(&version, &limits));
+        ranking.record_look(&version, &limits);
+        assert!(ranking.has_looked_at(&version, &limits));
+        assert!(!ranking.has_looked_at(&Arc::new(Version::default()), &limits));
+        let idle = Limits { activity: Activity::Idle, ..limits };
+        assert!(!ranking.has_looked_at(&version, &idle));
     }
 
     #[test]
