@@ -239,6 +239,29 @@ fn a_partly_expired_file_is_rewritten_once_nothing_is_written() {
 }
 
 #[test]
+fn rows_that_expire_one_after_the_other_are_freed_with_few_writes() {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = options(&MemFs::new()).clock(clock.clone()).memtable_bytes(16 << 20);
+    let db = options.run_file_bytes(8 << 20).durability(Durability::Os).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in scattered(1_000) {
+        let (partition, row) = key_of(i);
+        table.upsert(Entity::new(partition, row).with("B", vec![7; ROW_BYTES])).unwrap();
+        clock.advance(Duration::from_secs(1));
+    }
+    db.compact().unwrap();
+    db.set_ttl("things", Some(Duration::from_secs(2_000))).unwrap();
+    let (size, written) = (stat(&db, "file_bytes"), stat(&db, "compaction_bytes"));
+    for _ in 0..100 {
+        clock.advance(Duration::from_secs(20));
+        steps(&db);
+    }
+    assert!(stat(&db, "file_bytes") < size / 8, "nearly all rows have expired");
+    let written = stat(&db, "compaction_bytes") - written;
+    assert!(written <= size, "{written} bytes written to free {size}");
+}
+
+#[test]
 fn a_scan_skips_the_dead_versions_of_a_key() {
     let db = options(&MemFs::new()).memtable_bytes(64 << 20).durability(Durability::Os);
     let db = db.open("db").unwrap();

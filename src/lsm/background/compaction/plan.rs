@@ -134,7 +134,9 @@ pub(crate) trait Facts<F: RangeFile> {
     /// part of it is known to be unused.
     fn used(&self, reference: &Reference<F>) -> u64;
 
-    /// Returns about how many bytes of the part range tombstones hide from all readers.
+    /// Returns about how many bytes of the part range tombstones hide from all readers. If these
+    /// hide only the older entries of a span, as by expiry, the bytes count from half of the part
+    /// on.
     fn concealed(&self, reference: &Reference<F>) -> u64;
 
     /// Returns a key inside the clip below which the part has about `bytes` bytes.
