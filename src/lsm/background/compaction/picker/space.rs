@@ -96,8 +96,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             let hidden = if drops { self.facts.concealed(reference).min(part.bytes) } else { 0 };
             let (bytes, used) = (reference.file.bytes(), self.facts.used(reference));
             let all = bytes.saturating_sub(used).saturating_add(hidden);
-            let counts = used <= part.bytes
-                || limits.activity.gain(all, used.saturating_sub(hidden)) > 0;
+            let counts =
+                used <= part.bytes || limits.activity.gain(all, used.saturating_sub(hidden)) > 0;
             Freed { unused, hidden: if counts { hidden } else { 0 } }
         };
         parts.map(freed).collect()
