@@ -33,7 +33,7 @@ impl Compare {
             let with = self.with.as_ref().unwrap_or(table);
             for (store, place, table) in [(a, &self.a, table), (b, &self.b, with)] {
                 if let Store::Directory(db) = store {
-                    open_table(db, place, table).map_err(unread)?;
+                    open_table(db, place, table)?;
                 }
             }
             return self.join_tables(join, (a, table), (b, with));
