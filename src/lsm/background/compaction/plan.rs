@@ -40,7 +40,7 @@ pub(crate) struct Limits {
     /// and only into files of at most this size in bytes.
     pub(crate) window_bytes: u64,
     /// A range with fewer bytes is merged only as a whole, because it shares files with its
-    /// neighbours.
+    /// neighbours. Excepted are merges to free space that take several jobs.
     pub(crate) small_range_bytes: u64,
     pub(crate) activity: Activity,
 }

@@ -33,15 +33,20 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// Returns the merge that frees the most space compared with the bytes that it writes.
     /// `into_run` lists candidates for a merge into the run. Once writes end, a young file may also
     /// be rewritten in its place; before, a merge for another reason may soon include the file. A
-    /// small range is merged as a whole.
+    /// small range is merged as a whole, unless this takes several jobs.
     pub(super) fn space(&self, into_run: &[Candidate]) -> Option<Job> {
         let all = self.freed();
         if all.iter().all(|freed| freed.bytes() == 0) {
             return None;
         }
-        if self.is_small() {
+        if self.range.bytes() < self.limits.small_range_bytes {
             let young = (0..self.range.young.len()).collect();
-            return self.best(&all, vec![self.close(young, 0..self.range.run.len())]);
+            let whole = self.close(young, 0..self.range.run.len());
+            // The first part of a cut job might contain only files of the run without unused bytes,
+            // and these would be rewritten again and again.
+            if self.cut(&whole).is_none() {
+                return self.best(&all, vec![whole]);
+            }
         }
         let mut candidates = Vec::new();
         let (young, run) = all.split_at(self.range.young.len());
@@ -74,10 +79,6 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let (bytes, used) = (reference.file.bytes(), self.facts.used(reference));
         let unused = u128::from(bytes.saturating_sub(used)) * u128::from(part.bytes);
         u64::try_from(unused / u128::from(used.max(1))).unwrap_or(u64::MAX)
-    }
-
-    fn is_small(&self) -> bool {
-        self.range.bytes() < self.limits.small_range_bytes
     }
 
     /// Returns the bytes that merges of the young files and of the files of the run free.

@@ -521,6 +521,23 @@ fn a_small_remainder_is_rewritten_in_place_and_not_merged_with_a_large_file() {
     assert_eq!((tree.jobs, tree.range.young.len()), (1, 1));
 }
 
+#[test]
+fn a_small_range_is_not_rewritten_from_its_first_file_if_that_takes_several_jobs() {
+    let mut tree = Tree::new();
+    tree.limits.activity = Activity::Idle;
+    tree.limits.small_range_bytes = 1_000 * ENTRY_BYTES;
+    tree.limits.job_bytes_max = 300 * ENTRY_BYTES;
+    run(&mut tree.range, 1, (1, 9), &(0..100).collect::<Vec<_>>());
+    let mut file = reference(plain(2, (1, 9), &(100..800).collect::<Vec<_>>()));
+    file.clip.low = key(500).into_bytes().into();
+    tree.range.add(Placement::Run, file);
+    tree.number = 10;
+    let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
+    assert_eq!((numbers(&job), job.reason), ((vec![], vec![2]), Reason::Space));
+    tree.run(&job);
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None);
+}
+
 /// Facts in which range tombstones hide an eighth of the files with the given numbers.
 struct Concealed(Vec<u64>);
 
