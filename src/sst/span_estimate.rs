@@ -43,9 +43,9 @@ impl Sst {
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
     }
 
-    /// Estimates the bytes of the entries in `span` with Seqs below `below`. Assumes that the entries
-    /// of a block are spread evenly over its Seqs. In a file without zones, assumes this of the whole
-    /// file.
+    /// Estimates the bytes of the entries in `span` with Seqs below `below`. Assumes that the
+    /// entries of a block are spread evenly over its Seqs. In a file without zones, assumes this of
+    /// the whole file.
     pub(crate) fn bytes_older(&self, span: &Span, below: Seq) -> Result<u64> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         let older = |bytes: u64, first: Seq, last: Seq| {
