@@ -34,6 +34,7 @@ use super::progress::Progress;
 use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyJob, CopySummary, Db, ReferenceCheck, References};
+use crate::error::Code;
 use crate::json::report::put_problem;
 use crate::json::{self, Object};
 use crate::model::{KeyTemplate, check_table_name};
@@ -267,6 +268,12 @@ impl Copy {
         };
         let copied = Progress::during("rows", Some(0), |bar| {
             db.ask_with("copy", put, |rows, of| bar.reach_of(rows, of))
+        });
+        let copied = copied.map_err(|failure| match failure {
+            Failure::Operation(error) if error.code() == Code::TableNotFound.as_str() => {
+                Failure::Operation(error.about(|| self.db.display().to_string()))
+            }
+            other => other,
         })?;
         let summary = copied.copied()?;
         if let Some(mut file) = rejects {
