@@ -25,7 +25,7 @@ use crate::model::KeyTemplate;
 use crate::query::KeyRange;
 use crate::store::TableStore;
 use crate::store::copy::{StateFile, StoreCopy, Traffic};
-use crate::store::pages::{PAGE_MAX, Side};
+use crate::store::pages::Side;
 
 /// The shortest time between two writes of the file of positions.
 const STATE_EVERY: Duration = Duration::from_millis(250);
@@ -191,7 +191,6 @@ impl Copy {
     ) -> Outcome<StoreCopy<'s>> {
         let template = |text: &Option<String>| text.as_deref().map(KeyTemplate::parse).transpose();
         Ok(StoreCopy {
-            source,
             target: (!self.is_dry()).then_some(target),
             filter: self.filter.text().to_owned(),
             select: self.selected(),
@@ -201,9 +200,9 @@ impl Copy {
             then_delete: self.then_delete,
             dialect: self.dialect,
             workers: self.stores.workers.map_or(WORKERS, usize::from),
-            page_rows: PAGE_MAX,
             on_problem,
             on_progress,
+            ..StoreCopy::new([source, target])
         })
     }
 

@@ -7,6 +7,7 @@ use super::write::{Writing, is_state_of, same_table};
 use crate::db::CopySummary;
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::Entity;
+use crate::mutants::mutant;
 use crate::store::pages::Side;
 use crate::store::slice::Slice;
 use crate::sync::Mutex;
@@ -127,9 +128,15 @@ impl StoreCopy<'_> {
             }
             let is_end = pool.read(id, &mut page);
             if let Some(end) = page.last().cloned() {
+                let advance = || {
+                    pool.advance(id, key(&end));
+                    state.map_or(Ok(()), |state| state.write(false, || saved_of(pool, tally)))
+                };
+                if mutant!("saved-early") {
+                    advance()?;
+                }
                 self.page(page, tally)?;
-                pool.advance(id, key(&end));
-                state.map_or(Ok(()), |state| state.write(false, || saved_of(pool, tally)))?;
+                advance()?;
                 last = Some(end);
             }
             // Another worker had an error.

@@ -5,7 +5,7 @@ use crate::db::{CopyProblem, CopyProblemKind, CopySummary};
 use crate::json::odata::{Metadata, entity_text};
 use crate::model::{Entity, KeyTemplate};
 use crate::store::Dialect;
-use crate::store::pages::Side;
+use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::Key;
 
 /// A copy of the entities of a table into a table of another store.
@@ -61,6 +61,27 @@ pub(super) struct Moving {
 
 /// The maximum number of problems in a summary; all problems are counted.
 pub(super) const PROBLEMS_MAX: usize = 100;
+
+impl<'s> StoreCopy<'s> {
+    /// Returns a copy of all entities from one table to the other, by one worker.
+    pub(crate) fn new([source, target]: [Side<'s>; 2]) -> Self {
+        Self {
+            source,
+            target: Some(target),
+            filter: String::new(),
+            select: Vec::new(),
+            partition_key: None,
+            row_key: None,
+            replace: false,
+            then_delete: false,
+            dialect: None,
+            workers: 1,
+            page_rows: PAGE_MAX,
+            on_problem: &|_| (),
+            on_progress: &|_| (),
+        }
+    }
+}
 
 impl StoreCopy<'_> {
     /// Returns the names of the properties to read; none means all.

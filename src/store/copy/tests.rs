@@ -50,21 +50,8 @@ fn copy(
     state: Option<&StateFile>,
     set: impl FnOnce(&mut StoreCopy<'_>),
 ) -> Result<(CopySummary, Traffic)> {
-    let mut job = StoreCopy {
-        source: Side { store: source, table: "Tab" },
-        target: Some(Side { store: target, table: "Tab" }),
-        filter: String::new(),
-        select: Vec::new(),
-        partition_key: None,
-        row_key: None,
-        replace: false,
-        then_delete: false,
-        dialect: None,
-        workers: 3,
-        page_rows: 40,
-        on_problem: &|_| (),
-        on_progress: &|_| (),
-    };
+    let mut job = StoreCopy::new([source, target].map(|store| Side { store, table: "Tab" }));
+    (job.workers, job.page_rows) = (3, 40);
     set(&mut job);
     job.run(state)
 }

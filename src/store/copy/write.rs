@@ -8,6 +8,7 @@ use super::plan::{Moving, StoreCopy, Tally, key};
 use crate::db::{CopyProblem, CopyProblemKind};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
+use crate::mutants::mutant;
 use crate::store::groups::{TRIES_MAX, group_len, is_of_group, is_of_row, range_filter};
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::table::{EntityGroup, quoted_entity};
@@ -269,7 +270,11 @@ impl Writing<'_, '_> {
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.source.partition_key());
             for row in &rows {
-                group.delete_if(row.source.row_key(), etag_of(&row.source)?)?;
+                let (rk, etag) = (row.source.row_key(), etag_of(&row.source)?);
+                match mutant!("bare-delete") {
+                    true => group.delete(rk)?,
+                    false => group.delete_if(rk, etag)?,
+                };
             }
             let error = match store.commit(table, &group) {
                 Ok(_) => {

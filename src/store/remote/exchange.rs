@@ -209,7 +209,6 @@ impl Exchange {
                     }
                     None => Err(last),
                     Some(_) if mutant!("repeat-409") && last.status() == 409 => Err(last),
-                    Some(_) if mutant!("repeat-412") && last.status() == 412 => Err(last),
                     Some(_) if mutant!("repeat-404") && is_delete && last.status() == 404 => {
                         Ok(found(ETag::from(Seq::MAX)))
                     }

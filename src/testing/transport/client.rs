@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ledger::{Action, ID, Key, Verb, Write};
-use super::network::{ACCOUNT, KEY, Line, Network, Turn};
+use super::network::{Line, Network, Turn, open_remote};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ETag, Entity};
 use crate::rng::Rng;
-use crate::store::remote::endpoint::Endpoint;
 use crate::store::{Condition, PageQuery, Remote, RemoteOptions, TableStore};
 use crate::table::{EntityGroup, Operation};
 
@@ -38,16 +37,13 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(network: &Arc<Network>, index: usize, mut rng: Rng) -> Self {
-        let text = format!("AccountName={ACCOUNT};AccountKey={KEY}");
-        let endpoint = Endpoint::read(&text);
-        let endpoint = endpoint.unwrap_or_else(|error| panic!("a connection string: {error}"));
         let line = Line { network: Arc::clone(network), client: index };
         let reads_secondary = rng.chance(1, 4);
         let options = RemoteOptions::new().secondary(reads_secondary);
         let options = if rng.chance(3, 4) { options.request_id(ID) } else { options };
         let clock = Arc::clone(&network.clocks[index]) as Arc<dyn Clock>;
         let ids = Rng::from_seed(rng.next_u64());
-        let remote = Remote::with_parts(endpoint, Arc::new(line), clock, ids, options);
+        let remote = open_remote(Arc::new(line), clock, ids, options);
         let etags = BTreeMap::new();
         Self { network: Arc::clone(network), index, remote, rng, etags, reads_secondary }
     }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::network::{ACCOUNT, KEY, Site};
+use super::network::{ACCOUNT, Site, open_remote};
 use crate::clock::Clock;
 use crate::db::prometheus::Exposition;
 use crate::db::{CopySummary, Db};
 use crate::model::Entity;
 use crate::rng::Rng;
 use crate::store::copy::StoreCopy;
-use crate::store::pages::{PAGE_MAX, Side};
-use crate::store::remote::endpoint::Endpoint;
+use crate::store::pages::Side;
 use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::{PageQuery, Remote, RemoteOptions, TableStore};
 use crate::sync::Mutex;
@@ -56,11 +55,8 @@ impl Direct {
 fn open(hides_etags: bool) -> (Remote, Arc<Direct>) {
     let (site, methods) = (Site::new(), Mutex::default());
     let direct = Arc::new(Direct { site, methods, hides_etags });
-    let text = format!("AccountName={ACCOUNT};AccountKey={KEY}");
-    let (endpoint, clock) = (Endpoint::read(&text).unwrap(), Arc::clone(&direct.site.clock));
-    let transport = Arc::<Direct>::clone(&direct);
-    let options = RemoteOptions::new();
-    (Remote::with_parts(endpoint, transport, clock, Rng::from_seed(1), options), direct)
+    let (transport, clock) = (Arc::<Direct>::clone(&direct), Arc::clone(&direct.site.clock));
+    (open_remote(transport, clock, Rng::from_seed(1), RemoteOptions::new()), direct)
 }
 
 /// Makes a table of 10 partitions with 100 entities.
@@ -77,21 +73,7 @@ fn copy(
     target: &dyn TableStore,
     set: impl FnOnce(&mut StoreCopy<'_>),
 ) -> CopySummary {
-    let mut job = StoreCopy {
-        source: Side { store: source, table: "Tab" },
-        target: Some(Side { store: target, table: "Tab" }),
-        filter: String::new(),
-        select: Vec::new(),
-        partition_key: None,
-        row_key: None,
-        replace: false,
-        then_delete: false,
-        dialect: None,
-        workers: 1,
-        page_rows: PAGE_MAX,
-        on_problem: &|_| (),
-        on_progress: &|_| (),
-    };
+    let mut job = StoreCopy::new([source, target].map(|store| Side { store, table: "Tab" }));
     set(&mut job);
     job.run(None).unwrap().0
 }

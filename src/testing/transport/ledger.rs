@@ -39,6 +39,8 @@ pub(super) struct Write {
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Read,
+    /// A copy of a table, which has no other writer in its target. The ledger does not check it.
+    Copy,
     Write(Vec<Write>),
     CreateTable(&'static str),
     DeleteTable(&'static str),
@@ -352,7 +354,14 @@ impl Ledger {
             _ => false,
         };
         if !is_fine {
-            self.fail(|| format!("a read returned {error:?}"));
+            self.fail(|| format!("a read or a copy returned {error:?}"));
+        }
+    }
+
+    /// Checks an error that ended a process of a copy.
+    pub(super) fn check_copy_error(&mut self, error: &Error) {
+        if self.is_quiet || error.kind() != ErrorKind::OutcomeUnknown {
+            self.check_refusal(error, false);
         }
     }
 

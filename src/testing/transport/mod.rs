@@ -2,11 +2,13 @@
 //!
 //! Clients (`client`) call a service in the same process over a network (`network`) that loses,
 //! delays, repeats and cuts requests and answers. The ledger (`ledger`) knows which requests took
-//! effect, and checks each result of a client. docs/TESTING.md has the table of these checks.
+//! effect, and checks each result of a client. In some runs a copy follows (`job`).
+//! docs/TESTING.md has the table of these checks.
 
 mod client;
 #[cfg(test)]
 mod copies;
+mod job;
 mod ledger;
 mod mutants;
 mod network;
@@ -33,6 +35,8 @@ use crate::testing::sim::program::panic_text;
 /// The number of turns of all clients in a run.
 const TURNS: usize = 40;
 const CLIENTS_MAX: u64 = 4;
+/// A copy follows in one of so many runs.
+const RUNS_OF_COPY: u64 = 2;
 
 /// The result of a run.
 #[derive(Debug, Default)]
@@ -88,6 +92,10 @@ fn live(network: &Arc<Network>, clients: usize, rng: &mut Rng) {
     let count = |name| state.counts.get(name).map_or(0, |count| *count as i32);
     let (acknowledged, unknown) = (count(INCREMENTS), count(UNKNOWN_INCREMENTS));
     state.ledger.check_counter(value, acknowledged, unknown);
+    drop(state);
+    if rng.chance(1, RUNS_OF_COPY) {
+        job::copy(network, Rng::from_seed(rng.next_u64()));
+    }
 }
 
 /// Makes the tables and the rows that exist from the beginning.

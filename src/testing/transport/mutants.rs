@@ -1,6 +1,6 @@
 //! The mutants that the simulation of the transport detects: deliberate bugs of a client that
-//! repeats requests, each behind a switch. `tests/tidy` compares this list with the switches in the
-//! code.
+//! repeats requests and of a copy, each behind a switch. `tests/tidy` compares this list with the
+//! switches in the code.
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("early-success", "a write has succeeded while its last try may still overwrite the next"),
     entry("secondary-settles", "a read of the secondary location decides about a lost answer"),
     entry("repeat-409", "the conflict of a repeated insert with its own first try is returned"),
-    entry("repeat-412", "the failed condition of a repeated write is returned"),
     entry("repeat-404", "a repeated delete that finds nothing counts as success"),
     entry("bare-repeat", "a repeat of a write with an ETag accepts any state"),
     entry("reused-id", "two calls have the same request id"),
@@ -30,4 +29,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("any-503", "a 503 of a gateway counts as a busy service, which has done nothing"),
     entry("split-group", "only the first operation of a group is sent"),
     entry("dropped-page", "a page with fewer entities than requested counts as the last"),
+    entry("saved-early", "the position of a copy is saved before its page is written"),
+    entry("bare-delete", "a copy deletes an entity of the source that was changed meanwhile"),
 ];

@@ -25,12 +25,14 @@ use crate::rest::protocol::sign::AccountKey;
 use crate::rest::protocol::time;
 use crate::rest::service::{self, Service};
 use crate::rng::Rng;
+use crate::store::remote::endpoint::Endpoint;
 use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
+use crate::store::{Remote, RemoteOptions};
 use crate::sync::Mutex;
 
 pub(super) const ACCOUNT: &str = "acme";
 /// The key of the account, in Base64.
-pub(super) const KEY: &str = "c2VjcmV0";
+const KEY: &str = "c2VjcmV0";
 /// The time for which the service may work on a request that does not state one.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time at which the clock of the service begins, in ticks.
@@ -123,10 +125,7 @@ impl Transport for Line {
 impl Site {
     pub(super) fn new() -> Self {
         let clock = Arc::new(ManualClock::new(BEGIN));
-        let mut options = Db::options().background(Background::Manual).memtable_bytes(256 << 10);
-        options.log_allocate_bytes = 4 << 10;
-        let db = options.clock(Arc::clone(&clock) as _).seed(1).open_in_memory();
-        let db = db.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"));
+        let db = open_db(&clock);
         let keys = AccountKey::read(KEY).into_iter().collect();
         let config = AccountConfig { name: ACCOUNT.to_owned(), keys, database: None };
         let accounts = Accounts::open(vec![config], |_| Ok::<_, ()>(db.clone()));
@@ -462,7 +461,7 @@ impl Network {
     fn look(&self, action: &Action) -> (Vec<Option<Entity>>, bool) {
         let db = &self.primary.db;
         match action {
-            Action::Read => (Vec::new(), false),
+            Action::Read | Action::Copy => (Vec::new(), false),
             Action::CreateTable(name) | Action::DeleteTable(name) => {
                 (Vec::new(), db.table(name).is_ok())
             }
@@ -488,6 +487,26 @@ impl Network {
             self.secondary.service.answer(&write);
         }
     }
+}
+
+/// Opens a database in memory, small and without threads.
+pub(super) fn open_db(clock: &Arc<ManualClock>) -> Db {
+    let mut options = Db::options().background(Background::Manual).memtable_bytes(256 << 10);
+    options.log_allocate_bytes = 4 << 10;
+    let db = options.clock(Arc::clone(clock) as _).seed(1).open_in_memory();
+    db.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))
+}
+
+/// Opens a client of the service.
+pub(super) fn open_remote(
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    ids: Rng,
+    options: RemoteOptions,
+) -> Remote {
+    let endpoint = Endpoint::read(&format!("AccountName={ACCOUNT};AccountKey={KEY}"));
+    let endpoint = endpoint.unwrap_or_else(|error| panic!("a connection string: {error}"));
+    Remote::with_parts(endpoint, transport, clock, ids, options)
 }
 
 fn no_answer(was_sent: bool, problem: &str) -> NoAnswer {
