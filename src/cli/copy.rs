@@ -64,7 +64,8 @@ pub(super) struct Copy {
     #[command(flatten)]
     filter: FilterArgs,
     /// Properties to copy, separated by commas; all by default
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    // With --then-delete, the other properties would be lost.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "then_delete")]
     select: Option<Vec<String>>,
     /// PartitionKey of a copy, with properties in braces: '{carrier}-{origin}' [default: the
     /// entity's]

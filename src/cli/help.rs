@@ -204,6 +204,8 @@ mod tests {
             for line in lines.filter(|line| line.trim().contains(' ')) {
                 assert!(!long(&line), "{}: {line}", command.get_name());
             }
+            let is_folded = |text: &String| text.lines().any(|line| line.trim() == "\\");
+            assert!(!texts.iter().any(is_folded), "{}: a folded example", command.get_name());
         });
     }
 

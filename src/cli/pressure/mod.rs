@@ -86,7 +86,8 @@ Example:
   rowstone stress /tmp/peak --partition UA-EWR --rate 900 \\
       --sample flights --sample-table Flights
   rowstone stress /tmp/peak --partition UA-EWR --rate 900 \\
-      --reads 60 --queries 10 --groups 5 --sample flights --sample-table Flights \\
+      --reads 60 --queries 10 --groups 5 \\
+      --sample flights --sample-table Flights \\
       --filter \"origin eq 'EWR' and dep_delay gt 60\"";
 
 const TABLE: &str = "StressTest";

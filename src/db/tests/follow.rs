@@ -77,6 +77,14 @@ fn a_reader_of_a_missing_database_creates_nothing() {
     assert_eq!(fs.paths(), Vec::<String>::new());
 }
 
+#[test]
+fn an_empty_path_is_refused() {
+    let fs = MemFs::new();
+    let error = options(&fs).open("").unwrap_err();
+    assert!(error.to_string().contains("the path of the database is empty"), "{error}");
+    assert_eq!(fs.paths(), Vec::<String>::new());
+}
+
 /// Does one random step as a writer. The steps include all operations that move rows: commits of
 /// all durabilities, flushes, compactions, deletions, reopenings and kills.
 fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {

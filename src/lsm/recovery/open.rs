@@ -125,6 +125,11 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
 /// Refuses a `dir` that holds other files but no database. Creates a missing `dir` if the options
 /// allow it.
 fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
+    // An unset variable of a shell, for example. It would mean the current directory.
+    if dir.as_os_str().is_empty() {
+        let problem = "the path of the database is empty (use . for the current directory)";
+        return Err(Error::new(ErrorKind::InvalidInput, problem));
+    }
     if probe(fs, dir)? {
         return Ok(());
     }

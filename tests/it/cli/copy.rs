@@ -44,6 +44,8 @@ fn rows_that_cannot_be_copied_are_reported() {
     assert_eq!(bad.lines().count(), 3);
     assert!(bad.contains(r#""kind":"refused","PartitionKey":"open","RowKey":"20","message":"#));
     place.fails("copy db Orders", 2, &["--to"]);
+    let projected = "copy db Orders --into Other --select Year --then-delete";
+    place.fails(projected, 2, &["--select", "cannot be used with"]);
     place.fails("copy db Orders --into Orders --row-key {Year}", 1, &["both keys"]);
     place.fails("copy db Orders --into Other --row-key {", 1, &["lone brace"]);
     place.fails("copy db Orders --to new --row-key {", 1, &["lone brace"]);
