@@ -1,7 +1,5 @@
 //! Tests of concurrent syncs: syncs of the log that run while weak commits are written.
 
-#![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
-
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
