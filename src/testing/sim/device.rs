@@ -55,7 +55,7 @@ const STEPS_MAX: u64 = 100_000;
 ///
 /// let report = Life::new(42, Duration::from_secs(600)).run();
 /// assert!(report.failure.is_none(), "{report}");
-/// assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
+/// assert!(report.figures.openings > 30 && report.figures.commits > 100, "{report}");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
