@@ -110,7 +110,7 @@ pub const MUTANTS: &[Mutant] = &[
         "clocks that begin in 1970, power cuts",
         "any clock may add the time that passed without power",
     )
-    .of_device(18),
+    .of_device(67),
     entry(
         "forget-doubts",
         56,
