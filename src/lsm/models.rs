@@ -70,6 +70,11 @@ impl Model {
         Self { fs, engine: crate::lsm::open(Path::new(DIR), options).unwrap() }
     }
 
+    /// Returns states of the disk that a power cut may leave now.
+    fn crash_images(&self) -> Vec<MemFs> {
+        (1..8).map(|seed| self.fs.crash_image(seed)).collect()
+    }
+
     fn spawn<R: Send + 'static>(
         &self,
         run: impl FnOnce(Model) -> R + Send + 'static,
@@ -336,6 +341,14 @@ fn trap_43_loom_a_merge_during_a_close() {
     check_work_during_a_close(|engine| engine.maintenance().compact_all(&mut |_, _| Ok(())));
 }
 
+/// Checks that the next weak commit after a crash has a Seq above `last`.
+fn check_next_seqs(images: Vec<MemFs>, last: Seq) {
+    for image in images {
+        let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
+        assert!(next > last, "{next:?} must be above {last:?}");
+    }
+}
+
 /// No Seq is used twice. The log that contains the current Seq reservation is removed only after
 /// another log durably contains it. A reservation that a commit group has yet to write does not
 /// count.
@@ -351,12 +364,9 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
             model.engine.writer().group_commit.flush(Durability::Sync).unwrap();
         });
         model.engine.maintenance().flush_one().unwrap();
-        let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
+        let images = model.crash_images();
         other.join().unwrap();
-        for image in images {
-            let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
-            assert!(next > last, "{next:?} must be above {last:?}");
-        }
+        check_next_seqs(images, last);
     });
 }
 
@@ -433,12 +443,9 @@ fn trap_18_loom_a_reservation_is_used_after_its_sync() {
             model.engine.writer().reserve_seqs(model.engine.maintenance()).unwrap();
         });
         let last = model.put_with("b", 1, Durability::Os).unwrap();
-        let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
+        let images = model.crash_images();
         other.join().unwrap();
-        for image in images {
-            let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
-            assert!(next > last, "{next:?} must be above {last:?}");
-        }
+        check_next_seqs(images, last);
     });
 }
 

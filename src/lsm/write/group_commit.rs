@@ -191,15 +191,7 @@ impl<Q: Queue> GroupCommit<Q> {
     /// the durability `need`.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
-        loop {
-            if state.leading && !mutant!("two-leaders") {
-                self.ended_of(state.filling - 1).wait(&mut state);
-            } else if state.must_wait_for_sync(need) {
-                self.sync_ended.wait(&mut state);
-            } else {
-                break;
-            }
-        }
+        while self.wait_to_lead(&mut state, need) {}
         if state.failed.is_none() {
             state = self.lead(state, need);
         }
@@ -265,11 +257,7 @@ impl<Q: Queue> GroupCommit<Q> {
             if state.failed.is_some() || state.wakers.is_empty() {
                 return false;
             }
-            if state.leading {
-                self.ended_of(state.filling - 1).wait(&mut state);
-            } else if state.must_wait_for_sync(Durability::Buffered) {
-                self.sync_ended.wait(&mut state);
-            } else {
+            if !self.wait_to_lead(&mut state, Durability::Buffered) {
                 break;
             }
         }
@@ -303,6 +291,20 @@ impl<Q: Queue> GroupCommit<Q> {
         let mut state = self.lock();
         state.fail(error);
         drop(self.notify_all(state));
+    }
+
+    /// Waits for the commit group in progress or, if the next one needs a sync, for the sync in
+    /// progress. Returns false if there is nothing to wait for.
+    fn wait_to_lead(&self, state: &mut MutexGuard<'_, State<Q>>, need: Durability) -> bool {
+        let is_led = state.leading && !mutant!("two-leaders");
+        if is_led {
+            self.ended_of(state.filling - 1).wait(state);
+        } else if state.must_wait_for_sync(need) {
+            self.sync_ended.wait(state);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Leads one commit group. Requires: there is no leader, and no sync in progress if the group
