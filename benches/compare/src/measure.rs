@@ -45,6 +45,10 @@ pub struct Latency {
     pub p99: u64,
     pub p999: u64,
     pub max: u64,
+    /// The share of the measured time that operations took beyond `p50`: what waits, for syncs,
+    /// locks or background work, cost in all. `None` in lines of older runs.
+    #[serde(default)]
+    pub waits: Option<f64>,
 }
 
 /// The figures of a timed run.
@@ -83,14 +87,26 @@ impl Pace {
 
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
+        let p50 = histogram.value_at_quantile(0.5);
         Self {
             samples: histogram.len(),
-            p50: histogram.value_at_quantile(0.5),
+            p50,
             p99: histogram.value_at_quantile(0.99),
             p999: histogram.value_at_quantile(0.999),
             max: histogram.max(),
+            waits: waits(histogram, p50),
         }
     }
+}
+
+/// Returns the share of the total time that lies above `p50`; `None` without samples.
+fn waits(histogram: &Histogram<u64>, p50: u64) -> Option<f64> {
+    let sum = |of: &dyn Fn(u64) -> u64| -> f64 {
+        let recorded = histogram.iter_recorded();
+        recorded.map(|v| of(v.value_iterated_to()) as f64 * v.count_at_value() as f64).sum()
+    };
+    let total = sum(&|nanos| nanos);
+    (total > 0.0).then(|| sum(&|nanos| nanos.saturating_sub(p50)) / total)
 }
 
 /// Summarizes latencies that the caller has measured.
@@ -292,5 +308,12 @@ mod tests {
         let timing = run_threads(hands, pace, Budget { ops: 100, time: LONG });
         assert_eq!((timing.ops, timing.latency.samples), (120, 120));
         assert_eq!((acted.into_inner(), checked.into_inner()), (120, 120));
+    }
+
+    #[test]
+    fn waits_are_the_share_above_p50() {
+        let latency = latency_of(&[100, 100, 100, 300]);
+        assert_eq!((latency.p50, latency.waits), (100, Some(1.0 / 3.0)), "200 of 600 ns");
+        assert_eq!(latency_of(&[]).waits, None);
     }
 }

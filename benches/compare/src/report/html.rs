@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::chart;
-use super::summary::{Cell, Entry, bytes, count, time};
+use super::summary::{Cell, Entry, bytes, count, latencies, time};
 use super::text::of_machine;
 use crate::built::Built;
 use crate::engines::Engine;
@@ -120,6 +120,7 @@ fn details(page: &mut String, entry: &Entry) {
         "p99",
         "p99.9",
         "max",
+        "waits",
         "CPU each",
         "peak",
         "anonymous",
@@ -139,10 +140,7 @@ fn details(page: &mut String, entry: &Entry) {
 }
 
 fn detail(page: &mut String, cell: &Cell) {
-    let latencies = cell.latency.map_or([(); 4].map(|()| String::new()), |latency| {
-        [latency.p50, latency.p99, latency.p999, latency.max].map(time)
-    });
-    let [p50, p99, p999, max] = latencies;
+    let [p50, p99, p999, max, waits] = latencies(cell);
     let written = if cell.written_times > 0.0 {
         format!("{} times", count(cell.written_times))
     } else {
@@ -158,6 +156,7 @@ fn detail(page: &mut String, cell: &Cell) {
         p99,
         p999,
         max,
+        waits,
         time((cell.cpu_micros_each * 1e3) as u64),
         memory(cell.peak_bytes),
         memory(cell.anonymous_bytes),

@@ -6,7 +6,7 @@
 //!
 //! Not here: computing the figures (`summary.rs`), the text before the first table (`head.rs`).
 
-use super::summary::{Cell, Entry, Side, bytes, count, time};
+use super::summary::{Cell, Entry, Side, bytes, count, latencies, time};
 use super::{engines, head};
 use crate::engines::Engine;
 use crate::results::Results;
@@ -108,15 +108,14 @@ fn costs(blocks: &mut Vec<String>, entries: &[Entry]) {
     let pairs = pairs.flatten().filter(|(_, cell)| cell.peak_bytes > 0.0);
     let rows: Vec<Vec<String>> = pairs.map(|(entry, cell)| cost(entry, cell)).collect();
     if !rows.is_empty() {
-        let names = ["row", "engine", "p50", "p99", "p99.9", "max", "CPU each", "peak memory"];
-        blocks.push(table(&columns(&names, std::iter::empty(), &["written"]), rows));
+        let names = ["row", "engine", "p50", "p99", "p99.9", "max", "waits"];
+        let costs = ["CPU each", "peak memory", "written"];
+        blocks.push(table(&columns(&names, std::iter::empty(), &costs), rows));
     }
 }
 
 fn cost(entry: &Entry, cell: &Cell) -> Vec<String> {
-    let latencies = cell.latency.map_or([(); 4].map(|()| String::new()), |latency| {
-        [latency.p50, latency.p99, latency.p999, latency.max].map(time)
-    });
+    let latencies = latencies(cell);
     let front = [entry.title(), cell.side.name()];
     let behind = [
         time((cell.cpu_micros_each * 1e3) as u64),

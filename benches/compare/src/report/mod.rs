@@ -123,6 +123,7 @@ mod tests {
         assert_eq!((disk.ratio, disk.is_behind()), (Some(2.0), false), "less is better");
         let tickets = of("tickets-16");
         assert_eq!(tickets.ratio, Some(8.0), "compared with the peer's threads");
+        assert!(!tickets.has_counterpart() && hit.has_counterpart());
         assert_eq!(of("scan").failed.len(), 1);
         assert!(of("scan").ratio.is_none());
         let reached: Vec<_> =
@@ -187,6 +188,7 @@ mod tests {
         let line = |word: &str| text.lines().find(|line| line.contains(word)).expect("a line");
         assert!(line("get, hit, owned ").contains("BEHIND"), "{text}");
         assert!(!line("disk at rest").contains("BEHIND"));
+        assert!(line("rows compared").contains("1 rows without a counterpart"), "{text}");
         assert!(text.contains("FAILED") && text.contains("killed by a test"));
         let tables = [("quick", entries)];
         let page = html::page(&tables, &results);

@@ -112,6 +112,12 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
+/// Returns the median; `None` of no values.
+fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| median(values))
+}
+
 impl Cell {
     fn of(side: Side, figures: &[&Figures]) -> Self {
         let of = |value: fn(&Figures) -> f64| median(figures.iter().map(|figures| value(figures)));
@@ -122,11 +128,7 @@ impl Cell {
         let percentile = |value: fn(&Latency) -> u64| {
             median(latencies.iter().map(|latency| value(latency) as f64)) as u64
         };
-        let disks: Vec<f64> = figures
-            .iter()
-            .filter_map(|figures| figures.disk_bytes)
-            .map(|bytes| bytes as f64)
-            .collect();
+        let disks = figures.iter().filter_map(|f| f.disk_bytes.map(|bytes| bytes as f64));
         Self {
             side,
             value: median(values()),
@@ -139,12 +141,13 @@ impl Cell {
                 p99: percentile(|latency| latency.p99),
                 p999: percentile(|latency| latency.p999),
                 max: percentile(|latency| latency.max),
+                waits: median_of(latencies.iter().filter_map(|latency| latency.waits)),
             }),
             cpu_micros_each: of(|f| f.cpu_seconds * 1e6 / f.ops.max(1) as f64),
             peak_bytes: of(|f| f.memory.peak_bytes as f64),
             anonymous_bytes: of(|f| f.memory.anonymous_bytes as f64),
             written_times: median(figures.iter().map(|f| f.written_bytes as f64 / raw(f).max(1.0))),
-            disk_bytes: (!disks.is_empty()).then(|| median(disks)),
+            disk_bytes: median_of(disks),
             raw_bytes_each: of(|f| f.raw_bytes_each),
             entities: of(|f| f.entities as f64),
             note: figures.iter().find_map(|figures| figures.note.clone()),
@@ -177,6 +180,11 @@ impl Entry {
 
     pub fn is_behind(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio < 1.0)
+    }
+
+    /// Whether the row counts among the compared ones: a peer has the same operation.
+    pub fn has_counterpart(&self) -> bool {
+        self.row.peer_row.is_none() && self.ratio.is_some()
     }
 
     /// Returns the title, which includes the size in growth rows.
@@ -226,6 +234,14 @@ fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
 /// Returns how many times better `ours` is than `other`.
 fn times(unit: Unit, ours: &Cell, other: &Cell) -> f64 {
     if unit.higher_is_better() { ours.value / other.value } else { other.value / ours.value }
+}
+
+/// Returns the latencies of a cell as texts, and the share of the time above p50.
+pub fn latencies(cell: &Cell) -> [String; 5] {
+    let Some(latency) = cell.latency else { return Default::default() };
+    let [p50, p99, p999, max] = [latency.p50, latency.p99, latency.p999, latency.max].map(time);
+    let waits = latency.waits.map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
+    [p50, p99, p999, max, waits]
 }
 
 impl Side {

@@ -21,8 +21,9 @@ pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
         }
         line(&mut text, entry);
     }
-    let behind = entries.iter().filter(|entry| entry.is_behind()).count();
-    let compared = entries.iter().filter(|entry| entry.ratio.is_some()).count();
+    let compared = || entries.iter().filter(|entry| entry.has_counterpart());
+    let behind = compared().filter(|entry| entry.is_behind()).count();
+    let apart = entries.iter().filter(|entry| entry.row.peer_row.is_some()).count();
     let versus_peers = entries.iter().flat_map(|entry| &entry.targets);
     let versus_peers = versus_peers.map(|(target, reached)| *reached >= target.times);
     let growing = entries.iter().filter_map(|entry| entry.growth?.is_met());
@@ -30,7 +31,9 @@ pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
     let missed = targets.iter().filter(|is_met| !**is_met).count();
     writeln!(
         text,
-        "\n{compared} rows compared, {behind} of them BEHIND; {} targets, {missed} of them MISSED",
+        "\n{} rows compared, {behind} of them BEHIND; {apart} rows without a counterpart; \
+         {} targets, {missed} of them MISSED",
+        compared().count(),
         targets.len(),
     )
     .expect(WRITING);
