@@ -1,4 +1,5 @@
-//! Encodes an entity for a key-value store: the version, then the properties as JSON or postcard.
+//! Encodes an entity for a key-value store: the version, then the properties as JSON, MessagePack or
+//! postcard.
 //!
 //! Decoders borrow texts from the value if the caller allows it, so that an engine is not charged
 //! for copies that its user would avoid.
@@ -13,20 +14,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
 use crate::sheet::{self, Item, Json, Sheet};
-use crate::store::{Change, Encoding};
+use crate::store::{Change, Encoding, Filter};
 
 /// Bytes of the version in front of a value.
 pub const VERSION_BYTES: usize = 8;
 
-/// The only property that a filter on JSON decodes; serde skips the other members without building
-/// them.
+/// The only property that a filter decodes from an encoding with names; serde skips the other
+/// members without building them.
 #[derive(Deserialize)]
 struct Temperature {
     temperature: f64,
 }
 
-/// These methods are for [`Encoding::Json`] and [`Encoding::Binary`] only; a store with its own
-/// rows needs no encoding.
+#[derive(Deserialize)]
+struct Humidity {
+    humidity: f64,
+}
+
+/// These methods are not for [`Encoding::Native`]; a store with its own rows needs no encoding.
 impl Encoding {
     /// Replaces the content of `into` by the encoded value: `version`, then the properties of
     /// `reading`.
@@ -42,6 +47,9 @@ impl Encoding {
             Encoding::Json => {
                 serde_json::to_writer(&mut *into, properties).expect("writing to memory");
             }
+            Encoding::Named => {
+                rmp_serde::encode::write_named(&mut *into, properties).expect("writing to memory");
+            }
             Encoding::Binary => {
                 postcard::to_io(properties, &mut *into).expect("writing to memory");
             }
@@ -51,34 +59,33 @@ impl Encoding {
 
     /// Decodes all properties in `value`, borrowing their texts.
     pub fn decode(self, value: &[u8]) -> Properties<'_> {
-        let bytes = &value[VERSION_BYTES..];
-        match self {
-            Encoding::Json => serde_json::from_slice(bytes).expect("as it was written"),
-            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
-            Encoding::Native => panic!("native rows are not decoded here"),
-        }
+        self.read(value)
     }
 
     /// Decodes all properties in `value` into owned ones.
     pub fn decode_owned(self, value: &[u8]) -> OwnedProperties {
-        let bytes = &value[VERSION_BYTES..];
-        match self {
-            Encoding::Json => serde_json::from_slice(bytes).expect("as it was written"),
-            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
-            Encoding::Native => panic!("native rows are not decoded here"),
+        self.read(value)
+    }
+
+    /// Decodes the property that `filter` tests, in the cheapest way.
+    pub fn tested(self, value: &[u8], filter: Filter) -> f64 {
+        match (self, filter) {
+            // The format has no names, so all fields are decoded; texts are not copied.
+            (Encoding::Binary, Filter::Below(_)) => self.decode(value).temperature,
+            (Encoding::Binary, Filter::Between(..)) => self.decode(value).humidity,
+            (_, Filter::Below(_)) => self.read::<Temperature>(value).temperature,
+            (_, Filter::Between(..)) => self.read::<Humidity>(value).humidity,
         }
     }
 
-    /// Decodes the property that filters test, in the cheapest way.
-    pub fn temperature(self, value: &[u8]) -> f64 {
+    #[inline]
+    fn read<'a, T: Deserialize<'a>>(self, value: &'a [u8]) -> T {
+        let bytes = &value[VERSION_BYTES..];
         match self {
-            Encoding::Json => {
-                let found: Temperature =
-                    serde_json::from_slice(&value[VERSION_BYTES..]).expect("as it was written");
-                found.temperature
-            }
-            // `temperature` is the last field, so all fields are decoded; texts are not copied.
-            Encoding::Binary | Encoding::Native => self.decode(value).temperature,
+            Encoding::Json => serde_json::from_slice(bytes).expect("as it was written"),
+            Encoding::Named => rmp_serde::from_slice(bytes).expect("as it was written"),
+            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
+            Encoding::Native => panic!("native rows are not decoded here"),
         }
     }
 
@@ -111,19 +118,17 @@ impl Encoding {
         into: &mut Vec<u8>,
     ) {
         match self {
-            Encoding::Json => self.encode_properties(&Json(kind, items), version, into),
+            Encoding::Json | Encoding::Named => {
+                self.encode_properties(&Json(kind, items), version, into);
+            }
             _ => self.encode_properties(&items, version, into),
         }
     }
 
     fn decode_items(self, value: &[u8]) -> Vec<Item<'_>> {
-        let bytes = &value[VERSION_BYTES..];
         match self {
-            Encoding::Json => {
-                serde_json::from_slice::<Json<'_>>(bytes).expect("as it was written").1
-            }
-            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
-            Encoding::Native => panic!("native rows are not decoded here"),
+            Encoding::Json | Encoding::Named => self.read::<Json<'_>>(value).1,
+            _ => self.read(value),
         }
     }
 
@@ -179,13 +184,14 @@ mod tests {
     fn values_round_trip() {
         let data = Data::telemetry(7);
         let (mut value, mut other) = (Vec::new(), Vec::new());
-        for encoding in [Encoding::Json, Encoding::Binary] {
+        for encoding in [Encoding::Json, Encoding::Named, Encoding::Binary] {
             for reading in (0..500).map(|number| data.reading(number)) {
                 encoding.encode(&reading, 42, &mut value);
                 assert_eq!(version(&value), 42);
                 assert_eq!(encoding.decode(&value), reading.properties());
                 assert_eq!(encoding.decode_owned(&value).digest(), reading.digest());
-                assert_eq!(encoding.temperature(&value), reading.temperature);
+                assert_eq!(encoding.tested(&value, Filter::Below(0.0)), reading.temperature);
+                assert_eq!(encoding.tested(&value, Filter::Between(0.0, 1.0)), reading.humidity);
                 encoding.merge(&value, Change::Temperature(1.5), 43, &mut other);
                 let changed = Reading { temperature: 1.5, ..reading };
                 assert_eq!((version(&other), encoding.decode(&other)), (43, changed.properties()));
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn sheets_round_trip_except_for_merged_properties() {
         let (mut value, mut other) = (Vec::new(), Vec::new());
-        for encoding in [Encoding::Json, Encoding::Binary] {
+        for encoding in [Encoding::Json, Encoding::Named, Encoding::Binary] {
             for kind in [sheet::Kind::Wide, sheet::Kind::Large] {
                 let mut sheet = Sheet::new(3, kind, 5);
                 encoding.encode_sheet(&sheet, 42, &mut value);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::reading::{Data, Digest, READINGS_PER_DEVICE, Reading};
-use crate::store::Found;
+use crate::store::{Filter, Found};
 
 /// With at most this many entities, the digests of all of them are cached.
 const READY_MAX: u64 = 4_000_000;
@@ -105,21 +105,12 @@ impl Oracle {
         self.sum(0..self.count)
     }
 
-    /// Returns the count and the digest sum of all entities whose temperature is below `limit`.
-    pub fn below(&self, limit: f64) -> Found {
-        let mut found = Found::default();
-        for number in 0..self.count {
-            let change = self.changed.get(&number).copied().unwrap_or_default();
-            let revision = change.temperature.unwrap_or(change.revision);
-            let is_below = match self.data.rows() {
-                Some(_) => self.data.revised(number, revision).temperature < limit,
-                None => self.data.temperature(number, revision) < limit,
-            };
-            if is_below && let Some(digest) = self.digest(number) {
-                found.add(Found { entities: 1, digest });
-            }
-        }
-        found
+    /// Returns the count and the digest sum of all entities that match.
+    pub fn matching(&self, filter: Filter) -> Found {
+        self.sum((0..self.count).filter(|number| {
+            self.digest(*number).is_some()
+                && filter.accepts_entity(&self.current(*number).properties())
+        }))
     }
 
     fn sum(&self, numbers: impl Iterator<Item = u64>) -> Found {
@@ -158,6 +149,6 @@ mod tests {
         assert_eq!(oracle.range(950, 100).entities, 50);
         assert_eq!(oracle.range(2_450, 100).entities, 50);
         assert_eq!(oracle.range(10, 100).entities, 100);
-        assert_eq!(oracle.below(60.0), oracle.all());
+        assert_eq!(oracle.matching(Filter::Below(60.0)), oracle.all());
     }
 }

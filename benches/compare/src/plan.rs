@@ -3,8 +3,9 @@
 //! All engines get the same memory, in proportion to the raw data:
 //! * caches: twice the data. If the data are larger than memory: a twentieth of the data for
 //!   caches, and a tenth for the whole process;
-//! * write buffers: a quarter of the data, 16 to 192 MiB. To measure write amplification: a
-//!   sixteenth, because with fewer flushes the result would depend on when the fill ends.
+//! * write buffers: a quarter of the data, 16 to 192 MiB. For loads and to measure write
+//!   amplification: a sixteenth, so that the load is sustained: background work takes part in it,
+//!   and the result does not depend on when the load ends.
 //!
 //! Not here: starting children (`run.rs`).
 
@@ -227,7 +228,7 @@ pub fn sizes(session: Session, entities: u64) -> Sizes {
         limit_bytes: None,
     };
     match session {
-        Session::Amplification => {
+        Session::Amplification | Session::Load => {
             Sizes { write_buffer_bytes: (raw / 16).clamp(4 * MIB, 192 * MIB), ..usual }
         }
         Session::ColdLoad => Sizes { cache_bytes: 256 * MIB, ..usual },
@@ -254,5 +255,6 @@ pub fn encoding_name(encoding: Encoding) -> &'static str {
         Encoding::Native => "native",
         Encoding::Json => "json",
         Encoding::Binary => "binary",
+        Encoding::Named => "named",
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rowstone::ETag;
 
-use crate::reading::{Digest, Key, Reading};
+use crate::reading::{Digest, Key, Properties, Reading};
 use crate::sheet::{Kind, Sheet};
 
 /// The levels of durability, which state when a write counts as done. Every engine maps these to
@@ -37,6 +37,9 @@ pub enum Encoding {
     Json,
     /// Postcard, a compact binary format for a struct that is known at compile time.
     Binary,
+    /// MessagePack maps, a binary format with the names and types of the properties, for entities
+    /// without a schema.
+    Named,
 }
 
 /// Parameters for opening an engine.
@@ -59,6 +62,35 @@ pub enum Change {
     Temperature(f64),
     /// The counter of a sheet.
     Counter(Kind, i64),
+}
+
+/// The condition of a filter over all entities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Filter {
+    /// `Temperature`, the last property, is below the number. The lowest values match, so an engine
+    /// with a minimum for each block can skip blocks.
+    Below(f64),
+    /// `Humidity`, a property in the middle, lies from the first number to below the second. Values
+    /// in the middle of all values match, so neither minima nor maxima exclude a block.
+    Between(f64, f64),
+}
+
+impl Filter {
+    /// Returns whether the property that [`Encoding::tested`] decodes matches.
+    pub fn accepts(self, value: f64) -> bool {
+        match self {
+            Filter::Below(limit) => value < limit,
+            Filter::Between(low, high) => low <= value && value < high,
+        }
+    }
+
+    /// Returns whether an entity with these properties matches.
+    pub fn accepts_entity(self, properties: &Properties<'_>) -> bool {
+        self.accepts(match self {
+            Filter::Below(_) => properties.temperature,
+            Filter::Between(..) => properties.humidity,
+        })
+    }
 }
 
 /// The version of an entity, as its engine reports it.
@@ -158,9 +190,8 @@ pub trait Store: Send + Sync {
     /// Reads all entities in key order, and decodes all properties.
     fn scan(&self) -> Found;
 
-    /// Reads and decodes all entities whose `Temperature` is below `limit`. Other entities need not
-    /// be decoded completely.
-    fn filter(&self, limit: f64) -> Found;
+    /// Reads and decodes all entities that match. Other entities need not be decoded completely.
+    fn filter(&self, filter: Filter) -> Found;
 
     /// Deletes the entity at `key`, if it exists.
     fn delete(&self, key: &Key, durability: Durability);

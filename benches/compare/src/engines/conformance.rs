@@ -14,7 +14,7 @@ use rowstone::retry::Rng;
 use super::{Engine, open};
 use crate::reading::{Data, Digest, Key, Reading};
 use crate::sheet::{Kind, OwnedItem, Sheet};
-use crate::store::{Change, Durability, Encoding, Found, Setup, Store};
+use crate::store::{Change, Durability, Encoding, Filter, Found, Setup, Store};
 
 /// Keys are in few partitions with few rows each, so that operations often meet the same keys.
 const PARTITIONS: u64 = 4;
@@ -260,10 +260,11 @@ impl Program<'_> {
     fn compare(&self) {
         let all = || self.oracle.0.values();
         assert_eq!(self.store().scan(), sum(all()));
-        for thousandths in [0, 10, 500, 1000] {
-            let limit = self.data.temperature_below(thousandths);
-            let below = all().filter(|reading| reading.temperature < limit);
-            assert_eq!(self.store().filter(limit), sum(below));
+        let limit = |thousandths| Filter::Below(self.data.temperature_below(thousandths));
+        let between = [Filter::Between(0.0, 50.0), Filter::Between(49.5, 50.5)];
+        for filter in [0, 10, 500, 1000].map(limit).into_iter().chain(between) {
+            let matches = all().filter(|reading| filter.accepts_entity(&reading.properties()));
+            assert_eq!(self.store().filter(filter), sum(matches));
         }
     }
 

@@ -67,7 +67,7 @@ impl Engine {
         match self {
             Engine::Rowstone => &[Encoding::Native],
             Engine::Sqlite => &[Encoding::Native, Encoding::Json],
-            _ => &[Encoding::Binary, Encoding::Json],
+            _ => &[Encoding::Binary, Encoding::Named, Encoding::Json],
         }
     }
 

@@ -19,7 +19,7 @@ use super::shared::{Codec, end_of, pieces, sorted, version};
 use crate::encoding::{key_bytes, partition_end, partition_start};
 use crate::reading::{Digest, Key, Reading};
 use crate::sheet::{Kind, Sheet};
-use crate::store::{Change, Durability, Found, Setup, Store, Version};
+use crate::store::{Change, Durability, Filter, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "redb",
@@ -321,10 +321,10 @@ impl Store for Redb {
         found
     }
 
-    fn filter(&self, limit: f64) -> Found {
+    fn filter(&self, filter: Filter) -> Found {
         let mut found = Found::default();
         self.iterate_all(|value| {
-            if self.codec.encoding.temperature(value) < limit {
+            if filter.accepts(self.codec.encoding.tested(value, filter)) {
                 found.count(self.codec.encoding.decode(value).digest());
             }
         });

@@ -19,14 +19,15 @@ use super::shared::{Codec, Heads, Stripes, end_of, pieces, sorted, version};
 use crate::encoding::{key_bytes, partition_end, partition_start};
 use crate::reading::{Digest, Key, Reading};
 use crate::sheet::{Kind, Sheet};
-use crate::store::{Change, Durability, Found, Setup, Store, Version};
+use crate::store::{Change, Durability, Filter, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "RocksDB",
     version: "11.8.1 (crate rocksdb 0.25.0)",
     settings: &[
         "Leveled compaction with dynamic level sizes, two background jobs, the write buffers \
-         halved into two.",
+         halved into two. Table files are as large as a write buffer (2 to 64 MiB), the first \
+         level is four times as large: the sizes fit small write buffers.",
         "Blocks of 4 KiB (16 KiB when compressed) with a hash index, XXH3 checksums verified on \
          every read.",
         "Bloom filters of 10 bits over whole keys, and a bloom in the write buffer, for keys that \
@@ -34,8 +35,8 @@ pub const ABOUT: About = About {
         "Index and filter blocks stay outside the block cache, in memory with the open files: \
          inside a small sharded cache they would be evicted and read again by each get.",
         "The block cache is a hyper clock cache (no lock on a hit) of the given size.",
-        "No compression, or, where the row says compressed, zstd in the last level and LZ4 above \
-         it.",
+        "No compression, or, where the row says compressed, zstd in the last level, with a \
+         dictionary of 16 KiB trained for each file, and LZ4 above it.",
         "The log is written at each commit, and synced by WriteOptions::sync; threads that commit \
          at the same time share a sync, pipelined with the write buffer. Log files are recycled, so \
          that a sync need not write a new file size.",
@@ -50,6 +51,9 @@ pub const ABOUT: About = About {
 
 const BLOCK_BYTES: usize = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: usize = 16 << 10;
+/// RocksDB's default level of zstd.
+const ZSTD_LEVEL: i32 = 3;
+const DICTIONARY_BYTES: i32 = 16 << 10;
 const READAHEAD_BYTES: usize = 2 << 20;
 /// A load waits while level 0 has this many files, which is RocksDB's own threshold for slowing
 /// writes.
@@ -122,6 +126,9 @@ fn options(setup: &Setup<'_>) -> Options {
     options.set_max_background_jobs(2);
     options.set_write_buffer_size(setup.write_buffer_bytes as usize / 2);
     options.set_max_write_buffer_number(2);
+    let file_bytes = (setup.write_buffer_bytes / 2).clamp(2 << 20, 64 << 20);
+    options.set_target_file_size_base(file_bytes);
+    options.set_max_bytes_for_level_base(4 * file_bytes);
     options.set_memtable_prefix_bloom_ratio(0.05);
     options.set_memtable_whole_key_filtering(true);
     options.set_use_fsync(false);
@@ -137,6 +144,9 @@ fn options(setup: &Setup<'_>) -> Options {
     if setup.compress {
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_bottommost_compression_type(DBCompressionType::Zstd);
+        // The window and the strategy are zstd's defaults.
+        options.set_bottommost_compression_options(-14, ZSTD_LEVEL, 0, DICTIONARY_BYTES, true);
+        options.set_bottommost_zstd_max_train_bytes(100 * DICTIONARY_BYTES, true);
     } else {
         options.set_compression_type(DBCompressionType::None);
         options.set_bottommost_compression_type(DBCompressionType::None);
@@ -361,10 +371,10 @@ impl Store for Rocks {
         found
     }
 
-    fn filter(&self, limit: f64) -> Found {
+    fn filter(&self, filter: Filter) -> Found {
         let mut found = Found::default();
         self.iterate_all(|value| {
-            if self.codec.encoding.temperature(value) < limit {
+            if filter.accepts(self.codec.encoding.tested(value, filter)) {
                 found.count(self.codec.encoding.decode(value).digest());
             }
         });

@@ -25,7 +25,7 @@ use super::shared::available_memory;
 use crate::process::disk_bytes;
 use crate::reading::{Digest, Key, Properties, Reading, bytes, number, partition_of, text};
 use crate::sheet::{Kind, OwnedItem, Sheet};
-use crate::store::{Change, Durability, Found, Setup, Store, Version};
+use crate::store::{Change, Durability, Filter, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "rowstone",
@@ -230,8 +230,12 @@ impl Store for Rowstone {
         sum(self.os.scan(KeyRange::all()))
     }
 
-    fn filter(&self, limit: f64) -> Found {
-        sum(self.os.query(prop(NAMES[9]).lt(limit)).expect("a filter"))
+    fn filter(&self, filter: Filter) -> Found {
+        let query = match filter {
+            Filter::Below(limit) => prop(NAMES[9]).lt(limit),
+            Filter::Between(low, high) => prop(NAMES[4]).ge(low).and(prop(NAMES[4]).lt(high)),
+        };
+        sum(self.os.query(query).expect("a filter"))
     }
 
     fn delete(&self, key: &Key, durability: Durability) {
@@ -267,6 +271,7 @@ impl Store for Rowstone {
     fn drop_partitions(&self, partitions: std::ops::Range<u32>) {
         let ranges: Vec<_> = partitions.map(|one| KeyRange::partition(partition_of(one))).collect();
         ranges.chunks(100).for_each(|some| self.os.delete_ranges(some).expect("a drop"));
+        self.sync();
     }
 
     fn sync(&self) {

@@ -21,7 +21,7 @@ use super::shared::{Versions, available_memory, pieces};
 use crate::encoding;
 use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
 use crate::sheet::{self, Item, Kind, OwnedItem, Sheet};
-use crate::store::{Change, Durability, Encoding, Found, Setup, Store, Version};
+use crate::store::{Change, Durability, Encoding, Filter, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "SQLite",
@@ -89,6 +89,10 @@ const NATIVE: Sql = Sql {
 const FILTER: &str = "SELECT at, battery, counter, firmware, humidity, note, online, pressure, \
                       site, temperature \
                       FROM readings WHERE temperature < ?1 ORDER BY partition, row";
+const FILTER_BETWEEN: &str = "SELECT at, battery, counter, firmware, humidity, note, online, \
+                              pressure, site, temperature \
+                              FROM readings WHERE humidity >= ?1 AND humidity < ?2 \
+                              ORDER BY partition, row";
 const VERSION: &str = "SELECT version FROM readings WHERE partition = ?1 AND row = ?2";
 const REPLACE_IF: &str = "UPDATE readings SET version = ?3, at = ?4, battery = ?5, counter = ?6, \
                           firmware = ?7, \
@@ -545,16 +549,19 @@ impl Store for Sqlite {
         self.sum(self.sql.scan, [])
     }
 
-    fn filter(&self, limit: f64) -> Found {
+    fn filter(&self, filter: Filter) -> Found {
         if self.encoding == Encoding::Native {
-            return self.sum(FILTER, [limit]);
+            return match filter {
+                Filter::Below(limit) => self.sum(FILTER, [limit]),
+                Filter::Between(low, high) => self.sum(FILTER_BETWEEN, [low, high]),
+            };
         }
         let mut found = Found::default();
         self.read(|connection| {
             let mut statement = connection.prepare_cached(self.sql.scan)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                if self.encoding.temperature(row.get_ref(0)?.as_blob()?) < limit {
+                if filter.accepts(self.encoding.tested(row.get_ref(0)?.as_blob()?, filter)) {
                     found.count(self.digest(row)?);
                 }
             }

@@ -4,15 +4,23 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::{Bench, Spec};
-use crate::measure::Timing;
+use crate::measure::{Timing, latency_of};
 use crate::oracle::Oracle;
+use crate::plan::RAW_BYTES;
 use crate::process;
 use crate::reading::{Data, READINGS_PER_DEVICE};
 use crate::results::Figures;
 use crate::store::Durability::Os;
 use crate::store::{Found, Store};
 
-/// Drops the first tenth of the partitions, durably.
+/// The number of durable drops that remove a tenth of the partitions.
+const DROPS: u32 = 20;
+/// The bytes of raw data that are written before a kill with a full log, and the write buffers that
+/// keep them all in the log.
+const LOG_BYTES: u64 = 64 << 20;
+const LOG_BUFFER_BYTES: u64 = 4 * LOG_BYTES;
+
+/// Drops the first tenth of the partitions by [`DROPS`] durable drops.
 pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle) {
     let devices = (bench.spec.entities / READINGS_PER_DEVICE).div_ceil(10) as u32;
     if !bench.wants("drop-tenth") {
@@ -21,13 +29,21 @@ pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle)
     let entities = (u64::from(devices) * READINGS_PER_DEVICE).min(bench.spec.entities);
     bench.row("drop-tenth", store, true, |_| {
         let (start, cpu) = (Instant::now(), process::cpu_seconds());
-        store.drop_partitions(0..devices);
+        let mut nanos = Vec::new();
+        for drop in 0..DROPS {
+            let partitions = devices * drop / DROPS..devices * (drop + 1) / DROPS;
+            if !partitions.is_empty() {
+                let start = Instant::now();
+                store.drop_partitions(partitions);
+                nanos.push(start.elapsed().as_nanos() as u64);
+            }
+        }
         Timing {
-            ops: u64::from(devices),
+            ops: nanos.len() as u64,
             entities,
             seconds: start.elapsed().as_secs_f64(),
             cpu_seconds: process::cpu_seconds() - cpu,
-            ..Timing::default()
+            latency: latency_of(&nanos),
         }
     });
     (0..entities).for_each(|number| oracle.deleted(number));
@@ -39,13 +55,28 @@ pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle)
 pub fn open_again(bench: &mut Bench<'_>, name: &str, store: Box<dyn Store>, oracle: &mut Oracle) {
     store.close();
     if bench.wants("open-closed") {
-        reopen(bench, "open-closed", name, oracle, 0).close();
+        reopen(bench, "open-closed", bench.spec, name, oracle, 0).close();
     }
-    if bench.wants("open-killed") {
-        let writes = (bench.spec.entities / 10).clamp(10, 50_000);
-        kill_while_writing(bench.spec, name, oracle.count, writes);
+    let writes = (bench.spec.entities / 10).clamp(10, 50_000);
+    killed(bench, "open-killed", bench.spec, name, oracle, writes);
+    let spec = Spec { write_buffer_bytes: LOG_BUFFER_BYTES, ..bench.spec.clone() };
+    let writes = (LOG_BYTES / RAW_BYTES).min(bench.spec.entities * 2);
+    killed(bench, "open-killed-64", &spec, name, oracle, writes);
+}
+
+/// Measures opening after the kill of a process that did `writes` single writes.
+fn killed(
+    bench: &mut Bench<'_>,
+    row: &str,
+    spec: &Spec,
+    name: &str,
+    oracle: &mut Oracle,
+    writes: u64,
+) {
+    if bench.wants(row) {
+        kill_while_writing(spec, name, oracle.count, writes);
         (0..writes).for_each(|_| oracle.inserted());
-        let store = reopen(bench, "open-killed", name, oracle, writes);
+        let store = reopen(bench, row, spec, name, oracle, writes);
         assert_eq!(store.scan(), oracle.all(), "what was handed to the system survives a kill");
         store.close();
     }
@@ -55,6 +86,7 @@ pub fn open_again(bench: &mut Bench<'_>, name: &str, store: Box<dyn Store>, orac
 fn reopen(
     bench: &mut Bench<'_>,
     row: &str,
+    spec: &Spec,
     name: &str,
     oracle: &Oracle,
     writes: u64,
@@ -62,7 +94,7 @@ fn reopen(
     let last = oracle.count - 1;
     let key = oracle.data.key(last);
     let (start, cpu) = (Instant::now(), process::cpu_seconds());
-    let store = bench.spec.open(name);
+    let store = spec.open(name);
     let found = Found::one(store.get(&key));
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = process::cpu_seconds() - cpu;

@@ -173,12 +173,15 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     expected
 }
 
-/// Measures reads of one thread while another thread rewrites entities at a steady pace. It
-/// rewrites each entity with the same values, so that the expected answers stay the same.
+/// Measures reads of one thread while another thread rewrites entities, at a steady pace or as fast
+/// as it can. It rewrites each entity with the same values, so that the expected answers stay the same.
 pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
-    const ROWS: [(&str, bool); 2] =
-        [("reads-with-writer", false), ("reads-with-writer-p999", true)];
-    for (row, without_queue) in ROWS {
+    const ROWS: [(&str, bool, Option<u32>); 3] = [
+        ("reads-with-writer", false, Some(WRITES_PER_SECOND)),
+        ("reads-with-writer-p999", true, Some(WRITES_PER_SECOND)),
+        ("reads-with-writer-unbounded", false, None),
+    ];
+    for (row, without_queue, pace) in ROWS {
         if !bench.wants(row) {
             continue;
         }
@@ -186,7 +189,7 @@ pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Orac
         let mut timing = Timing::default();
         let written = process::written_bytes();
         std::thread::scope(|scope| {
-            scope.spawn(|| write_steadily(bench.spec.seed, store, oracle, &is_over, &writes));
+            scope.spawn(|| rewrite(bench.spec.seed, store, oracle, pace, &is_over, &writes));
             timing = read_with_writer(bench, store, oracle, without_queue);
             is_over.store(true, Ordering::Relaxed);
         });
@@ -195,7 +198,7 @@ pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Orac
         let mut figures = bench.figures(row, &timing);
         figures.written_bytes = process::written_bytes() - written;
         let value = if without_queue { timing.latency.p999 as f64 / 1e3 } else { figures.value };
-        let note = format!("with at most {rate:.0} concurrent writes/s");
+        let note = format!("with {rate:.0} concurrent writes/s");
         bench.emit(row, Figures { value, note: Some(note), ..figures });
     }
 }
@@ -223,21 +226,26 @@ fn read_with_writer(
     run(hand, Pace { every, without_queue, ..Pace::FAST }, bench.budget())
 }
 
-fn write_steadily(
+/// Rewrites random entities, `pace` of them per second or as many as it can.
+fn rewrite(
     seed: u64,
     store: &dyn Store,
     oracle: &Oracle,
+    pace: Option<u32>,
     is_over: &AtomicBool,
     writes: &AtomicU64,
 ) {
     let mut rng = Rng::from_seed(seed ^ 0x77);
-    let (start, gap) = (Instant::now(), Duration::from_secs(1) / WRITES_PER_SECOND);
+    let (start, gap) = (Instant::now(), pace.map(|pace| Duration::from_secs(1) / pace));
     let mut done = 0_u32;
     while !is_over.load(Ordering::Relaxed) {
-        let due = start + gap * done;
-        if let Some(early) = due.checked_duration_since(Instant::now()) {
+        let early = gap.and_then(|gap| {
+            let due = start + gap * done;
+            due.checked_duration_since(Instant::now()).map(|early| early.max(gap * 10))
+        });
+        if let Some(early) = early {
             // Sleeps until several writes are due, because one wake-up costs more than a write.
-            std::thread::park_timeout(early.max(gap * 10));
+            std::thread::park_timeout(early);
             continue;
         }
         store.put(&oracle.current(rng.below(oracle.count)), Os);

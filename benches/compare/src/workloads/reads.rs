@@ -7,7 +7,7 @@ use crate::measure::{Budget, Hand, Pace, Timing, run, run_threads};
 use crate::oracle::Oracle;
 use crate::reading::{Digest, Key};
 use crate::rows::Session;
-use crate::store::{Found, Store};
+use crate::store::{Filter, Found, Store};
 
 type Read = fn(&dyn Store, &Key) -> Option<Digest>;
 
@@ -130,21 +130,25 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Measures filters over all entities, which match `thousandths` of every thousand. The rate counts
-/// all entities, including those that do not match.
+/// Measures filters over all entities. The rate counts all entities, including those that do not
+/// match.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,
     store: &dyn Store,
     oracle: &Oracle,
-    thousandths: u64,
+    filter: Filter,
 ) {
     bench.row(row, store, false, |bench| {
-        let limit = oracle.data.temperature_below(thousandths);
-        let expected = oracle.below(limit);
-        let timing = repeated(bench, expected, || store.filter(limit));
+        let expected = oracle.matching(filter);
+        let timing = repeated(bench, expected, || store.filter(filter));
         Timing { entities: timing.ops * oracle.all().entities, ..timing }
     });
+}
+
+/// Returns the filter that matches the lowest `thousandths` of every thousand temperatures.
+pub fn coldest(oracle: &Oracle, thousandths: u64) -> Filter {
+    Filter::Below(oracle.data.temperature_below(thousandths))
 }
 
 fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send + Sync) -> Timing {

@@ -12,10 +12,12 @@ use crate::reading::Data;
 use crate::results::Figures;
 use crate::rows::Session;
 use crate::sheet::Kind;
-use crate::store::Store;
+use crate::store::{Filter, Store};
 
 /// The database shared by most rows.
 const BASE: &str = "base";
+/// Matches one of a hundred humidities, which are equally frequent between 0 and 100.
+const BETWEEN: Filter = Filter::Between(49.5, 50.5);
 
 /// Runs the session of `spec`, and passes every figure to `emit`.
 pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
@@ -76,16 +78,17 @@ fn serve(bench: &mut Bench<'_>) {
     reads::points(bench, "get-miss-2", store, &oracle, Keys::Miss, 2);
     reads::ranges(bench, "range-100", store, &oracle);
     reads::scans(bench, "scan", store, &oracle);
-    reads::filters(bench, "filter-0.1", store, &oracle, 1);
-    reads::filters(bench, "filter-1", store, &oracle, 10);
-    reads::filters(bench, "filter-50", store, &oracle, 500);
+    reads::filters(bench, "filter-0.1", store, &oracle, reads::coldest(&oracle, 1));
+    reads::filters(bench, "filter-1", store, &oracle, reads::coldest(&oracle, 10));
+    reads::filters(bench, "filter-50", store, &oracle, reads::coldest(&oracle, 500));
+    reads::filters(bench, "filter-between", store, &oracle, BETWEEN);
     updates::refused(bench, "insert-refused", store, &oracle);
     let owned = at_rest(bench, "disk", owned, &oracle);
     let store = &*owned;
     reads::points(bench, "get-hit-compacted", store, &oracle, Keys::Hit, 1);
     reads::points(bench, "get-miss-compacted", store, &oracle, Keys::Miss, 1);
     reads::scans(bench, "scan-compacted", store, &oracle);
-    reads::filters(bench, "filter-0.1-compacted", store, &oracle, 1);
+    reads::filters(bench, "filter-0.1-compacted", store, &oracle, reads::coldest(&oracle, 1));
     updates::replaces(bench, "replace", store, &mut oracle);
     updates::merges(bench, "merge", store, &mut oracle);
     mixes::ycsb(bench, store, &mut oracle);
@@ -169,7 +172,7 @@ fn compressed(bench: &mut Bench<'_>) {
     reads::points(bench, "compressed-get-miss", reader, &oracle, Keys::Miss, 1);
     reads::ranges(bench, "compressed-range-100", reader, &oracle);
     reads::scans(bench, "compressed-scan", reader, &oracle);
-    reads::filters(bench, "compressed-filter-1", reader, &oracle, 10);
+    reads::filters(bench, "compressed-filter-1", reader, &oracle, reads::coldest(&oracle, 10));
     store.close();
 }
 
@@ -222,6 +225,6 @@ fn real(bench: &mut Bench<'_>) {
     assert_eq!(reader.scan(), oracle.all(), "what was loaded is not what is there");
     reads::points(bench, "flights-get-hit", reader, &oracle, Keys::Hit, 1);
     reads::scans(bench, "flights-scan", reader, &oracle);
-    reads::filters(bench, "flights-filter-1", reader, &oracle, 10);
+    reads::filters(bench, "flights-filter-1", reader, &oracle, reads::coldest(&oracle, 10));
     at_rest(bench, "flights-disk", store, &oracle).close();
 }
