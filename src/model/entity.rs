@@ -349,17 +349,23 @@ impl Entity {
         self.len() == other.len() && self.properties().zip(other.properties()).all(same)
     }
 
+    #[inline]
     fn built(&mut self) -> &mut Built {
         if let Repr::Stored(_) = self.repr {
-            let (pk, rk) = (self.partition_key().to_owned(), self.row_key().to_owned());
-            let mut built = Built { pk, rk, ..Built::default() };
-            self.properties().for_each(|(name, value)| built.set(name, value.to_value()));
-            self.repr = Repr::Built(built);
+            self.separate_values();
         }
         match &mut self.repr {
             Repr::Built(built) => built,
             Repr::Stored(_) => unreachable!("replaced above"),
         }
+    }
+
+    #[cold]
+    fn separate_values(&mut self) {
+        let (pk, rk) = (self.partition_key().to_owned(), self.row_key().to_owned());
+        let mut built = Built { pk, rk, ..Built::default() };
+        self.properties().for_each(|(name, value)| built.set(name, value.to_value()));
+        self.repr = Repr::Built(built);
     }
 }
 
@@ -487,10 +493,12 @@ impl Entity {
 }
 
 impl Built {
+    #[inline]
     fn name(&self, index: usize) -> &str {
         &self.names[self.name_start(index)..self.properties[index].0]
     }
 
+    #[inline]
     fn name_start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.properties[before].0)
     }
