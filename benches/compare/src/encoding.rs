@@ -1,5 +1,4 @@
-//! Encodes an entity for a key-value store: the version, then the properties as JSON, MessagePack or
-//! postcard.
+//! Encodes an entity for a key-value store: the version, then the properties in the encoding.
 //!
 //! Decoders borrow texts from the value if the caller allows it, so that an engine is not charged
 //! for copies that its user would avoid.

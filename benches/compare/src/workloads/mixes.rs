@@ -174,7 +174,7 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
 }
 
 /// Measures reads of one thread while another thread rewrites entities, at a steady pace or as fast
-/// as it can. It rewrites each entity with the same values, so that the expected answers stay the same.
+/// as it can. It rewrites each entity with the same values, so the expected answers stay the same.
 pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     const ROWS: [(&str, bool, Option<u32>); 3] = [
         ("reads-with-writer", false, Some(WRITES_PER_SECOND)),
