@@ -8,7 +8,7 @@
 //! `protocol::sign` verifies signatures, and `protocol::sas` parses tokens.
 
 use crate::query::Filter;
-use crate::rest::protocol::address::Target;
+use crate::rest::protocol::address::{Parameter, Target};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::sas::{Action, Circumstances, Sas};
@@ -65,6 +65,11 @@ fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> 
 }
 
 impl Grant {
+    /// Returns the signature of the client's token; `None` if the client has a key.
+    pub(super) fn token<'t>(&self, target: &'t Target) -> Option<&'t str> {
+        self.0.as_ref().and_then(|_| target.query.get(Parameter::SasSignature))
+    }
+
     /// Returns an error if the grant does not allow the operation.
     ///
     /// # Errors

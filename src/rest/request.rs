@@ -16,6 +16,7 @@ use crate::rest::protocol::headers::Headers;
 
 use super::http::body::{Budget, Share};
 use super::http::connection_slots::ConnectionSlot;
+use super::http::request_slots::RequestSlot;
 
 /// A request as received.
 #[derive(Clone, Debug)]
@@ -32,6 +33,9 @@ pub(crate) struct Request {
     pub(crate) request_id: String,
     /// The connection slot of the request; `None` for a request without a connection.
     pub(crate) slot: Option<Arc<ConnectionSlot>>,
+    /// The slot of the request while it is carried out; `None` if the number of requests is
+    /// unlimited.
+    pub(crate) request_slot: Option<Arc<RequestSlot>>,
     /// The budget of unsent responses; `None` if it is unlimited.
     pub(crate) response_budget: Option<Budget>,
 }
@@ -62,6 +66,7 @@ impl Request {
             received,
             request_id,
             slot: None,
+            request_slot: None,
             response_budget: None,
         }
     }
@@ -104,6 +109,15 @@ impl Request {
         if let Some(slot) = &self.slot {
             slot.mark_authenticated(account);
         }
+    }
+
+    /// Charges the request's slot to its client, which has `token` or else a key of `account`.
+    ///
+    /// # Errors
+    /// `ServerBusy` if the client has its share of the slots.
+    pub(super) fn charge_slot(&self, account: &str, token: Option<&str>) -> Result<(), Fault> {
+        let slot = self.request_slot.as_ref();
+        slot.map_or(Ok(()), |slot| slot.charge(account, token, self.peer))
     }
 
     pub(super) fn host(&self) -> &str {

@@ -213,6 +213,7 @@ impl Service {
         // Azure Table storage has no page for browsers, so requests for it are not counted.
         let is_page = matches!(target.resource, Resource::Unknown(_));
         routed.payer = (!is_page).then(|| Arc::clone(account));
+        request.charge_slot(&account.name, grant.token(target))?;
         let base = target.base(request.scheme(), request.host());
         self.dispatch(&RequestContext {
             request,

@@ -153,6 +153,7 @@ impl Site {
             received: self.service.now(),
             request_id: self.service.new_id(),
             slot: None,
+            request_slot: None,
             response_budget: None,
         };
         let signer = Some((DEVELOPMENT_ACCOUNT.to_owned(), development_key()));

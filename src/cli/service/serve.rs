@@ -57,7 +57,8 @@ pub(in crate::cli) struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
-    /// Maximum number of requests executed at the same time; further requests are answered 503
+    /// Maximum number of requests executed at the same time, of which one client gets three
+    /// quarters; further requests are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,

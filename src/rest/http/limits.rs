@@ -11,8 +11,8 @@ pub(crate) struct Limits {
     /// The maximum number of concurrent connections; further ones are answered with `ServerBusy`
     /// and closed.
     pub(crate) connections: usize,
-    /// The maximum number of requests carried out at the same time; further ones are answered with
-    /// `ServerBusy`.
+    /// The maximum number of requests carried out at the same time, of which a single client gets
+    /// three quarters (`request_slots`); further ones are answered with `ServerBusy`.
     pub(crate) requests: usize,
     /// The maximum bytes of all request bodies that are being read or processed; small ones are not
     /// counted.
@@ -63,7 +63,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1_024,
-            requests: 256,
+            requests: 344,
             body_bytes: 128 << 20,
             response_bytes: 512 << 20,
             header_time: Duration::from_secs(30),

@@ -10,6 +10,7 @@ mod log_format;
 pub(crate) mod log_writer;
 pub(super) mod metrics;
 pub(super) mod process;
+pub(super) mod request_slots;
 pub(super) mod server;
 mod stage;
 pub(super) mod tls;

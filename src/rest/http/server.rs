@@ -39,6 +39,7 @@ use crate::rest::protocol::fault::{Fault, Known};
 use super::body::{self, Budget, Sent, Share};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, HeldSlot, SlotStream};
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
+use super::request_slots::RequestSlots;
 use super::worker_pool::WorkerPool;
 use crate::rest::reply::Reply;
 use crate::rest::service::{Request, Service};
@@ -61,7 +62,7 @@ pub(crate) struct Server {
 struct Shared {
     service: Arc<Service>,
     limits: Limits,
-    requests: Arc<Semaphore>,
+    requests: Arc<RequestSlots>,
     bodies: Budget,
     responses: Budget,
 }
@@ -70,7 +71,7 @@ impl Shared {
     fn new(service: Arc<Service>, limits: Limits) -> Self {
         Shared {
             limits,
-            requests: Arc::new(Semaphore::new(limits.requests)),
+            requests: RequestSlots::new(limits.requests),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
             service,
@@ -122,12 +123,11 @@ impl Server {
         drop(listener);
         // `shutdown` ends connections that wait for a next request. `clear` ends those that have
         // sent only a part of a request head.
-        let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
-            // Also wait for writes whose client has disconnected: they hold permits until they are
+            // Also wait for writes whose client has disconnected: they hold slots until they are
             // done.
-            drop(shared.requests.acquire_many(permits).await);
+            shared.requests.all_free().await;
         };
         let drained = timeout(limits.drain_time, ended).await;
         if drained.is_err() {
@@ -287,9 +287,10 @@ async fn answer(
             request.body = bytes;
             // A request counts against the limit on requests only once its body has arrived, so
             // that slow bodies do not use up the limit.
-            match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) => carry_out(shared, Accepted { request, permit, share }).await,
-                Err(_) => (service.refuse(&request, Code::ServerBusy.into()), share),
+            request.request_slot = shared.requests.take().map(Arc::new);
+            match request.request_slot {
+                Some(_) => carry_out(shared, Accepted { request, share }).await,
+                None => (service.refuse(&request, Code::ServerBusy.into()), share),
             }
         }
     };
@@ -372,11 +373,10 @@ async fn receive(
     Ok(read)
 }
 
-/// A request that is being carried out. It counts against the limit on requests until it is
-/// answered, even if its client disconnects meanwhile.
+/// A request that is being carried out. It holds its slot until it is answered, even if its client
+/// disconnects meanwhile.
 struct Accepted {
     request: Request,
-    permit: OwnedSemaphorePermit,
     share: Share,
 }
 
@@ -388,10 +388,8 @@ async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
     let Ok(mut begun) = begun else { return (broken(&id), Share::default()) };
     let ticket = begun.ticket.take();
     let end = move |committed| {
-        let Accepted { request, permit, share } = accepted;
-        let reply = service.end(&request, begun, committed);
-        drop(permit);
-        (reply, share)
+        let reply = service.end(&accepted.request, begun, committed);
+        (reply, accepted.share)
     };
     let answered = match ticket {
         None => catch_unwind(AssertUnwindSafe(|| end(Ok(())))).ok(),

@@ -117,6 +117,7 @@ fn read(data: &[u8], now: DateTime) -> Option<Request> {
         received: now,
         request_id: "00000000-0000-4000-8000-000000000000".to_owned(),
         slot: None,
+        request_slot: None,
         response_budget: None,
     })
 }

@@ -8,12 +8,12 @@ use crate::rest::protocol::sas::AccountSas;
 const NO_TYPE: &str =
     "This request is not authorized to perform this operation using this resource type.";
 
-fn account(types: &str, permissions: &str) -> AccountSas {
+pub(super) fn account(types: &str, permissions: &str) -> AccountSas {
     let (services, resource_types) = ("t".to_owned(), types.to_owned());
     AccountSas { terms: terms(permissions), services, resource_types, encryption_scope: None }
 }
 
-fn signed_account(sas: AccountSas) -> String {
+pub(super) fn signed_account(sas: AccountSas) -> String {
     sas.sign(DEVELOPMENT_ACCOUNT, &development_key()).token()
 }
 

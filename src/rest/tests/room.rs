@@ -2,10 +2,12 @@
 //! sent. The budget of unsent responses is charged before a response is built; a request that does
 //! not fit gets a regular error response.
 
+use super::account_tokens::{account, signed_account};
 use super::*;
 use crate::model::Entity;
 use crate::query::{Filter, KeyRange};
 use crate::rest::http::body::Budget;
+use crate::rest::http::request_slots::{RequestSlot, RequestSlots};
 use crate::table::GateMode;
 
 const MIB: usize = 1 << 20;
@@ -13,6 +15,16 @@ const NO_METADATA: &str = "application/json;odata=nometadata";
 const ATOM: &str = "application/atom+xml";
 const NOT_READY: &str =
     "The server is currently unable to receive requests. Please retry your request.";
+
+impl Ask<'_> {
+    /// Sends the request as one that is being carried out. Returns the status, and the slot.
+    fn in_slot(mut self, slots: &Arc<RequestSlots>) -> (u16, Option<Arc<RequestSlot>>) {
+        self.request.request_slot = slots.take().map(Arc::new);
+        assert!(self.request.request_slot.is_some(), "there is a free slot");
+        let (request, reply) = self.reply();
+        (reply.status.as_u16(), request.request_slot)
+    }
+}
 
 impl Site {
     fn put_entity(&self, entity: Entity) {
@@ -213,4 +225,33 @@ fn a_host_name_that_resembles_an_account_selects_none() {
     assert!(got.has(&format!("http://{host}/acme/$metadata#Tables")), "{}", got.body);
     let ask = site.ask_path("GET", "/nobody/Tables").header("Host", host);
     ask.signed_by(ACME, key(ACME_KEYS[0])).send().fails(404, "ResourceNotFound");
+}
+
+#[test]
+fn a_key_holder_cannot_take_every_request_slot() {
+    let site = Site::people();
+    let slots = RequestSlots::new(8);
+    let (mut held, mut statuses) = (Vec::new(), Vec::new());
+    let mut ask = |ask: Ask<'_>| {
+        let (status, slot) = ask.in_slot(&slots);
+        statuses.push(status);
+        // The slot of a refused request is free again.
+        held.extend(slot.filter(|_| status == 200));
+    };
+    // The holder of a key gets six slots, however it spells its requests.
+    for _ in 0..4 {
+        ask(site.get("people()"));
+    }
+    ask(site.get("people()").lite());
+    ask(site.get("people()?sig=x"));
+    ask(site.get("people()?sig=y"));
+    // A client that is not known takes the slot of no other.
+    ask(site.get("people()").unsigned());
+    // A client with a token, and the holder of a key of another account.
+    let token = signed_account(account("sco", "rl"));
+    ask(site.with_token("GET", "Tables", &token));
+    ask(site.with_token("GET", "Tables", &token));
+    ask(site.ask_path("GET", "/acme/Tables").signed_by(ACME, key(ACME_KEYS[0])));
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 503, 403, 200, 503, 200]);
+    assert!(slots.take().is_none());
 }

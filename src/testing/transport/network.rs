@@ -165,6 +165,7 @@ impl Site {
             received: DateTime::from_ticks(now).unwrap_or(DateTime::MAX),
             request_id: self.service.new_id(),
             slot: None,
+            request_slot: None,
             response_budget: None,
         }
     }
