@@ -144,7 +144,13 @@ impl Service {
     /// Answers a request that is refused with `fault`.
     pub(crate) fn refuse(&self, request: &Request, fault: Fault) -> Reply {
         let start = self.clock.monotonic();
-        self.finish(request, self.fault(request, &fault), Routed::default(), start)
+        let reply = self.fault(request, &fault);
+        let account = self.target(request).ok();
+        let reply = match account.and_then(|target| self.accounts.get(&target.account)) {
+            Some(account) => settings::share(request, account, reply),
+            None => reply,
+        };
+        self.finish(request, reply, Routed::default(), start)
     }
 
     /// Authenticates a request by its head alone, which suffices because no signature covers a
@@ -192,7 +198,6 @@ impl Service {
             return settings::preflight(request, account.map(|account| &**account));
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
-        local::check(request, account)?;
         let reply = self.carry_out(request, account, &target, commits, routed);
         let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
         Ok(settings::share(request, account, reply))
@@ -206,6 +211,7 @@ impl Service {
         commits: &Commits,
         routed: &mut Routed,
     ) -> Result<Reply, Fault> {
+        local::check(request, account)?;
         let version = Version::of(request, &target.query)?.unwrap_or(Version::DEFAULT);
         let method = Method::of(&request.method, request)?;
         let grant = auth::authenticate(request, account, target)?;

@@ -1,6 +1,7 @@
 //! Tests settings: access policies, service properties, statistics, and cross-origin requests.
 
 use super::*;
+use crate::error::Code;
 
 const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 const RULE: &str = "<CorsRule><AllowedOrigins>http://a.example,http://b.example</AllowedOrigins>\
@@ -313,6 +314,18 @@ fn f16_cors_of_actual_requests() {
     ] {
         let got = ask.header("Origin", "http://a.example").send().done(status);
         assert_eq!(allowed(&got).as_deref(), Some("http://a.example"));
+    }
+    // Also errors of requests without an origin, and of requests that are not carried out.
+    let request = site.get(&person("r")).request;
+    let refused = site.service.refuse(&request, Code::ServerBusy.into());
+    let busy = Got { headers: refused.headers, ..site.get(&person("none")).send().done(404) };
+    for got in [
+        site.get(&person("none")).send().done(404),
+        site.ask("HEAD", &person("r")).unsigned().send().done(403),
+        site.get(&person("r")).header("Host", "rowstone.example").send().done(403),
+        busy,
+    ] {
+        assert_eq!((allowed(&got), got.header("Vary")), (None, Some("Origin")));
     }
 }
 
