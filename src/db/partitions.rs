@@ -32,6 +32,9 @@ pub struct PartitionRange {
     pub bytes: u64,
     /// The number of entries in the files except tombstones, counting all versions.
     pub entities: u64,
+    /// Whether `entities` is not an estimate: the files belong to the range as a whole, have no
+    /// tombstones, and do not overlap.
+    pub(crate) is_exact: bool,
     /// The number of tombstones in the files.
     pub tombstones: u64,
     /// The number of files that the range refers to.
@@ -151,6 +154,9 @@ impl Db {
                 described.files += 1;
             }
             described.sources = range.young.len() + usize::from(!range.run.is_empty());
+            described.is_exact = described.tombstones == 0
+                && described.sources <= 1
+                && range.references().all(|(_, reference)| reference.bytes_meta().is_none());
             if described.sources > 1 {
                 described.debt = range.young.iter().map(|reference| reference.bytes).sum();
             }

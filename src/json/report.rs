@@ -141,7 +141,7 @@ fn read_range(range: &RawValue) -> Result<PartitionRange> {
         pattern: pattern.unwrap_or_default(),
         distinct: range.number("distinct_partitions"),
         heaviest: range.items("heaviest", heavy)?,
-        minutes: Vec::new(),
+        ..PartitionRange::default()
     })
 }
 

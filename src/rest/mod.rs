@@ -20,6 +20,8 @@ mod context;
 #[cfg(feature = "rest")]
 mod entities;
 #[cfg(feature = "rest")]
+mod heat;
+#[cfg(feature = "rest")]
 pub(crate) mod http;
 #[cfg(feature = "rest")]
 mod local;

@@ -1,5 +1,5 @@
 //! Serves the web page at `/`, and answers the requests that only this page makes: for statistics,
-//! the range map, and explanations of queries.
+//! the map of ranges with its heat, and explanations of queries.
 //!
 //! The page is one embedded file without external resources. It has no rights of its own: it signs
 //! its requests with the account's key, which it keeps only in the tab.
@@ -8,7 +8,7 @@
 
 use hyper::header;
 
-use crate::db::{PartitionRange, RangeBound};
+use crate::db::{PartitionRange, Stats};
 use crate::error::Code;
 use crate::json;
 use crate::json::explain::{put_explain, put_slow};
@@ -16,6 +16,7 @@ use crate::rest::protocol::fault::{Fault, Known};
 
 use super::context::RequestContext;
 use super::entities::filter;
+use super::heat::{self, HeatHistory};
 use super::reply::Reply;
 use super::request::Request;
 
@@ -59,6 +60,7 @@ pub(super) fn answer(request: &Request) -> Option<Reply> {
 /// Answers a request under [`INSIDE`], which only the page makes.
 pub(super) fn inside(
     settings: Settings,
+    heat: &HeatHistory,
     context: &RequestContext<'_>,
     path: &str,
 ) -> Result<Reply, Fault> {
@@ -66,7 +68,12 @@ pub(super) fn inside(
     context.grant.allow_owner()?;
     let body = match path.split_once('/').unwrap_or((path, "")) {
         ("stats", "") => stats(settings, context),
+        ("meanings", "") => meanings(&context.account.db.stats()),
         ("ranges", table) if !table.is_empty() => ranges(&context.account.db.partitions(table)?),
+        ("heat", table) if !table.is_empty() => {
+            context.account.db.table(table)?;
+            heat.of_table(&context.account.name, table).into_bytes()
+        }
         ("explain", table) if !table.is_empty() => explain(context, table)?,
         _ => return Err(Code::ResourceNotFound.into()),
     };
@@ -87,17 +94,27 @@ fn stats(settings: Settings, context: &RequestContext<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
+/// Returns the meaning of each counter.
+fn meanings(stats: &Stats) -> Vec<u8> {
+    let names = stats.fields().iter().map(|(name, _)| *name);
+    json::object(|object| {
+        names.for_each(|name| object.text(name, Stats::meaning(name).unwrap_or_default()));
+    })
+    .into_bytes()
+}
+
 fn ranges(ranges: &[PartitionRange]) -> Vec<u8> {
     let range = |range: &PartitionRange| {
         json::object(|object| {
             object.raw("id", range.id);
             for (name, bound) in [("low", &range.low), ("high", &range.high)] {
-                if let Some(RangeBound { partition_key, row_key }) = bound {
-                    object.text(name, format!("{partition_key} {row_key}").trim_end());
+                if let Some(bound) = bound {
+                    object.text(name, &heat::shown(bound));
                 }
             }
             object.raw("bytes", range.bytes);
             object.raw("entities", range.entities);
+            object.raw("isExact", range.is_exact);
             object.raw("files", range.files);
             object.raw("debt", range.debt);
             object.raw("reads", format_args!("{:.3}", range.reads));

@@ -28,6 +28,7 @@ use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
 use super::context::{Commits, RequestContext};
+use super::heat::HeatHistory;
 use super::metrics::{Answered, Metrics};
 use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
@@ -42,6 +43,7 @@ pub(crate) struct Service {
     clock: Arc<dyn Clock>,
     ids: Mutex<Rng>,
     metrics: Metrics,
+    heat: HeatHistory,
 }
 
 /// A request that was executed, except that its commit may not be durable yet.
@@ -76,7 +78,9 @@ impl Service {
         clock: Arc<dyn Clock>,
         ids: Rng,
     ) -> Self {
-        Self { accounts, settings, clock, ids: Mutex::new(ids), metrics: Metrics::default() }
+        let heat = HeatHistory::new(Arc::clone(&clock));
+        let (ids, metrics) = (Mutex::new(ids), Metrics::default());
+        Self { accounts, settings, clock, ids, metrics, heat }
     }
 
     pub(crate) fn accounts(&self) -> &Accounts {
@@ -85,6 +89,11 @@ impl Service {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Records the present load of all tables. Must be called every `heat::SAMPLE_TIME`.
+    pub(super) fn record_heat(&self) {
+        self.heat.record(&self.accounts);
     }
 
     pub(crate) fn now(&self) -> DateTime {
@@ -274,7 +283,7 @@ impl Service {
             }
             (Resource::Metadata, Method::Get, None) => Err(Code::NotImplemented.into()),
             (Resource::Unknown(path), Method::Get, None) => {
-                page::inside(self.settings, context, path)
+                page::inside(self.settings, &self.heat, context, path)
             }
             (Resource::Unknown(path), _, None) => entities::refuse_inside(context, path),
             (Resource::Service, _, None) => Err(Known::InvalidUri.into()),

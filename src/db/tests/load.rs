@@ -81,6 +81,10 @@ fn point_reads_and_writes_are_counted() {
     check_about(range.distinct as f64, 1_000.0);
     assert_eq!(range.pattern, LoadPattern::Spread);
     assert_eq!((range.entities, range.files, range.tombstones), (1_000, 1, 0));
+    assert!(range.is_exact);
+    // The second file has newer versions of the entities in the first.
+    run.db.flush().unwrap();
+    assert!(!run.range().is_exact);
 }
 
 #[test]

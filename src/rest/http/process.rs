@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 
 use super::limits::Limits;
@@ -19,6 +20,7 @@ use super::tls::{self, TlsFiles};
 use super::worker_pool::WorkerPool;
 use super::{fd_limit, metrics};
 use crate::rest::accounts::{AccountConfig, Accounts, Rotated};
+use crate::rest::heat;
 use crate::rest::page::Settings;
 use crate::rest::service::Service;
 
@@ -135,7 +137,7 @@ fn signals() -> std::io::Result<[Signal; 3]> {
 }
 
 /// Serves until a stop signal arrives. Then waits until the requests in progress have ended, or
-/// until a second stop signal. Calls `rotate` at each SIGHUP.
+/// until a second stop signal. Calls `rotate` at each SIGHUP, and records the heat of the tables.
 async fn run(
     server: Server,
     pool: &WorkerPool,
@@ -148,6 +150,9 @@ async fn run(
         let shown = metrics::Shown { service: Arc::clone(&server.service), log };
         tokio::spawn(metrics::serve(shown, listener, until(stopped.clone())));
     }
+    let service = Arc::clone(&server.service);
+    let mut samples = interval(heat::SAMPLE_TIME);
+    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let served = server.run(listener, pool, until(stopped));
     tokio::pin!(served);
     loop {
@@ -157,6 +162,10 @@ async fn run(
             _ = terminate.recv() => true,
             _ = hangup.recv() => {
                 rotate();
+                false
+            }
+            _ = samples.tick() => {
+                service.record_heat();
                 false
             }
         };

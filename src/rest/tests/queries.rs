@@ -360,3 +360,36 @@ fn f28_tokens() {
         got.refused(400, "InvalidInput", "One of the request inputs is not valid.");
     }
 }
+
+#[test]
+fn the_heat_of_a_table_is_kept_for_a_day() {
+    let site = Site::people();
+    site.post("Tables", r#"{"TableName":"idle"}"#).send().done(201);
+    let db = &site.account().db;
+    for table in ["people", "idle"] {
+        db.table(table).unwrap().insert(Entity::new("p", "r")).unwrap();
+    }
+    db.flush().unwrap();
+    let heat = |table: &str| site.get(&format!("$rowstone/heat/{table}")).send().done(200).body;
+    site.clock.advance(Duration::from_secs(3_600));
+    for _ in 0..3 {
+        for _ in 0..600 {
+            db.table("people").unwrap().get("p", "r").unwrap().unwrap();
+            site.clock.advance(Duration::from_millis(100));
+        }
+        site.service.record_heat();
+    }
+    let people = heat("People");
+    assert!(people.starts_with(r#"[{"ago":120,"lows":[""],"heats":["#), "{people}");
+    let (ages, lows) = (people.matches("\"ago\":"), people.matches("\"lows\":"));
+    assert_eq!((ages.count(), lows.count()), (3, 1), "{people}");
+    assert_eq!(heat("idle"), "[]");
+    site.clock.advance(Duration::from_secs(86_400));
+    site.service.record_heat();
+    assert_eq!(heat("people").matches("\"ago\":").count(), 1, "the last sample is one day old");
+    site.clock.advance(Duration::from_secs(1));
+    site.service.record_heat();
+    assert_eq!(heat("people"), "[]");
+    site.get("$rowstone/heat/none").send().fails(404, "TableNotFound");
+    site.get("$rowstone/heat/people").unsigned().send().fails(403, "AuthenticationFailed");
+}

@@ -325,6 +325,27 @@ const editing = {
     assert.equal(await stored("Price"), "1.5");
   },
 
+  async "names that no property can have are refused in the form"(origin) {
+    await browser.connect(origin);
+    await edits({ Price: { type: "Double", text: "1.5" } });
+    await browser.table("edits");
+    for (const [name, problem] of [["bad name", /^bad name: .* letters, digits and _/], ["1st", /^1st: /], ["x".repeat(256), /at most 255/]]) {
+      await browser.press("#grid", "Edit p / r");
+      await browser.enter(name, "String", "x");
+      browser.requested = [];
+      await browser.submit(".entity-form");
+      await browser.until(`document.querySelector(".entity-form [role=alert]").textContent !== ""`);
+      assert.match(await browser.run(`document.querySelector(".entity-form [role=alert]").textContent`), problem);
+      assert.equal(await browser.run(`document.activeElement.ariaInvalid`), "true");
+      assert.equal(browser.requested.some(url => url.includes("/edits(")), false);
+    }
+    await browser.press(".entity-form", "Cancel");
+    await browser.press("#grid", "Edit p / r");
+    await browser.enter("Größe_2", "String", "x");
+    await browser.asking(() => browser.submit(".entity-form"));
+    assert.equal(await stored("Größe_2"), "x");
+  },
+
   async "the keyboard alone opens a table, sorts and edits"(origin) {
     await browser.connect(origin);
     await edits({ Price: { type: "Double", text: "1.5" } });
@@ -528,6 +549,11 @@ const tests = {
     }
     await add("N", "eq", "Int32", "1.5");
     assert.match(await browser.text("builder-error"), /whole number/);
+    await browser.fill("filter", "N eq 1");
+    for (const [name, problem] of [["bad name", /letters, digits and _/], ["a-b", /letters/], ["and", /has a meaning/], ["", /Name a property/]]) {
+      assert.equal(await add(name, "eq", "String", "x"), "N eq 1");
+      assert.match(await browser.text("builder-error"), problem, name);
+    }
   },
 
   async "filter errors are marked at their column"(origin) {
@@ -538,8 +564,14 @@ const tests = {
     await browser.until(`!document.getElementById("filter-error").hidden`);
     const [line, mark, message] = (await browser.text("filter-error")).split("\n");
     assert.equal(line, wrong);
-    assert.equal(mark.indexOf("^"), wrong.indexOf("lt lt") + 3, mark);
-    assert.match(message, /Syntax error at position/);
+    assert.equal(mark, " ".repeat(wrong.indexOf("lt lt") + 3) + "^");
+    assert.equal(message, "Syntax error at character 17.");
+    assert.equal(wrong.slice(16), "lt 3");
+    const [from, to] = await browser.run(`[document.getElementById("filter").selectionStart, document.getElementById("filter").selectionEnd]`);
+    assert.deepEqual([from, to], [16, wrong.length]);
+    await browser.query("N eq '😀' or or");
+    await browser.until(`document.getElementById("filter-error").textContent.includes("character 13.")`);
+    assert.equal(await browser.run(`document.getElementById("filter").selectionStart`), 13);
     await browser.query("startswith(Name,'A')");
     await browser.until(`document.getElementById("filter-error").textContent.includes("not implemented")`);
     await browser.query("N ge 99999999999");
@@ -565,6 +597,32 @@ const tests = {
     await browser.until(`document.getElementById("slow").textContent.includes("RowKey eq '007'")`);
   },
 
+  async "the plan is that of the shown query, or none"(origin) {
+    await browser.connect(origin);
+    await browser.table("people");
+    await browser.until(`/full table scan/i.test(document.getElementById("explanation").textContent)`);
+    await browser.run(`{ const real = send; send = (method, path, ...rest) => path.includes("/explain/")
+      ? new Promise((done, failed) => { Object.assign(globalThis, { explain: () => done(real(method, path, ...rest)),
+        fail: () => failed(new Error("no plan")) }); })
+      : real(method, path, ...rest); }`);
+    await browser.asking(() => browser.query("PartitionKey eq 'page' and RowKey eq '007'"));
+    await browser.until(`globalThis.fail`);
+    assert.equal(await browser.text("explanation"), "");
+    await browser.run(`fail()`);
+    await browser.until(`document.getElementById("explanation-error").textContent === "no plan"`);
+    assert.equal(await browser.text("explanation"), "");
+    await browser.run(`explain = null`);
+    await browser.asking(() => browser.query("PartitionKey eq 'page'"));
+    await browser.until(`explain`);
+    await browser.run(`late = explain, explain = null`);
+    await browser.asking(() => browser.query("PartitionKey eq 'page' and RowKey eq '008'"));
+    await browser.until(`explain`);
+    await browser.run(`explain()`);
+    await browser.until(`/point/i.test(document.getElementById("explanation").textContent)`);
+    await browser.run(`late(), new Promise(done => setTimeout(done))`);
+    assert.match(await browser.text("explanation"), /point/i);
+  },
+
   async "the map shows the ranges"(origin) {
     await browser.connect(origin);
     await browser.table("people");
@@ -574,7 +632,10 @@ const tests = {
     assert.equal(bars[0][0], "start … end");
     assert.ok(bars[0][1] > 100);
     await browser.run(`document.querySelector("#map > div").dispatchEvent(new Event("mouseenter"))`);
-    assert.match(await browser.text("range"), /bytes, about .* entities in .* reads and .* writes a second/);
+    assert.match(await browser.text("range"), /bytes, .*251 entities in 1 file, .* reads and .* writes a second/);
+    const describe = isExact => browser.run(`describeRange({ isExact: ${isExact}, bytes: 1, entities: 2, files: 1, reads: 0, writes: 0, pattern: "spread" })`);
+    assert.match(await describe(true), / 1 bytes, 2 entities in 1 file/);
+    assert.match(await describe(false), / 1 bytes, about 2 entities in 1 file/);
   },
 
   async "the heat of the ranges is kept for a day"(origin) {
@@ -608,18 +669,44 @@ const tests = {
     assert.deepEqual(cells, [["start", "40.0"], ["m", "40.0"]]);
   },
 
+  async "the heat that the server has is shown after a reload"(origin) {
+    for (let i = 0; i < 2; i += 1) {
+      await browser.connect(origin);
+      await browser.run(`{ const real = send; send = async (method, path, ...rest) => path !== "/$rowstone/heat/people"
+        ? real(method, path, ...rest) : { json: [{ ago: 7200, lows: ["", "m"], heats: [8000, 4000] }, { ago: 7140, heats: [3, 5] },
+          { ago: 60, lows: [""], heats: [2] }] }; }`);
+      await browser.table("people");
+      await browser.run(`{ const span = document.getElementById("span"); span.value = "86400"; span.dispatchEvent(new Event("change")); }`);
+      assert.match(await browser.text("moment"), /^Heat of 1 range over the last day\. The hottest, from the start, had 8000\.0 operations a second\.$/);
+      const { json } = await browser.run(`send("GET", "/$rowstone/heat/people").then(({ json }) => ({ json }))`);
+      assert.equal(json.length, 3);
+    }
+    await browser.connect(origin);
+    assert.deepEqual(await browser.run(`send("GET", "/$rowstone/heat/people").then(({ json }) => Array.isArray(json))`), true);
+  },
+
   async "the ten counters that matter are first, all are grouped"(origin) {
     await browser.connect(origin);
-    const [main, titles, all, given] = await browser.run(`(async () => {
+    const [main, values, titles, all, meanings, given] = await browser.run(`(async () => {
       const texts = selector => [...document.querySelectorAll(selector)].map(each => each.textContent);
-      return [texts("#main-counters dt"), texts("#groups h3"), texts("#groups dt"),
-        Object.keys((await send("GET", "/$rowstone/stats")).json.counters).length];
+      return [texts("#main-counters dt"), texts("#main-counters dd"), texts("#groups h3"), texts("#groups dt"), texts("#groups dd.soft"),
+        Object.keys((await send("GET", "/$rowstone/stats")).json.counters)];
     })()`);
-    assert.equal(main.length, 10);
-    assert.deepEqual(main.slice(0, 3), ["trouble", "quarantined files", "stalls"]);
+    assert.deepEqual(main, ["Trouble", "Damaged files", "Delayed writes", "Slow queries", "Whole-table scans", "Commits",
+      "Entries in files", "Table files", "Memory", "Write amplification"]);
+    assert.equal(values[0], "no");
+    // Without a limit the engine does not count all files, and 0 bytes would be wrong.
+    assert.match(values[main.indexOf("Table files")], /^[1-9].* KiB$/);
     assert.ok(titles.length >= 5);
-    assert.equal(all.length, given);
-    assert.equal(new Set(all).size, given);
+    const shown = given.filter(name => !name.startsWith("disk_"));
+    assert.equal(all.length, shown.length);
+    assert.equal(new Set(all).size, shown.length);
+    assert.ok(meanings.length === shown.length && meanings.every(meaning => /^[^`]+\.$/s.test(meaning)), meanings);
+    assert.deepEqual(await browser.run(`(() => {
+      const counters = { disk_limit_bytes: 5 << 20, disk_bytes: 1 << 20, file_bytes: 5, trouble: 1 };
+      layOutCounters(counters, { disk_limit_bytes: "", disk_bytes: "", file_bytes: "", trouble: "" });
+      return [...document.querySelectorAll("#main-counters dt")].map(each => each.textContent);
+    })()`), ["Trouble", "All files"]);
   },
 
   async "every control has a name for screen readers"(origin) {
@@ -668,10 +755,10 @@ const tests = {
 
   async "statistics are live"(origin) {
     await browser.connect(origin);
-    const commits = () => browser.run(`Number([...document.querySelectorAll("#stats div")].find(line => line.firstChild.textContent === "commits").lastChild.textContent.replace(/\\D/g, ""))`);
+    const commits = () => browser.run(`Number([...document.querySelectorAll("#stats div")].find(line => line.firstChild.textContent === "Commits").lastChild.textContent.replace(/\\D/g, ""))`);
     const before = await commits();
     await browser.run(`send("PUT", "/people(PartitionKey='x',RowKey='x')", {}, "{}")`);
-    await browser.until(`Number([...document.querySelectorAll("#stats div")].find(line => line.firstChild.textContent === "commits").lastChild.textContent.replace(/\\D/g, "")) > ${before}`);
+    await browser.until(`Number([...document.querySelectorAll("#stats div")].find(line => line.firstChild.textContent === "Commits").lastChild.textContent.replace(/\\D/g, "")) > ${before}`);
     await browser.run(`send("DELETE", "/people(PartitionKey='x',RowKey='x')", {}, null, { "If-Match": "*" })`);
   },
 
