@@ -299,3 +299,26 @@ fn f21_methods_that_are_tunnelled_wrongly() {
     }
     assert_eq!(site.get(&person("r")).send().etag(), NOW_ETAG);
 }
+
+/// The Python client repeats the keys of an update in its body, with the types of its values.
+#[test]
+fn f20_keys_of_bodies_may_have_other_types() {
+    let site = Site::people();
+    for (method, (edm, text)) in ["PUT", "MERGE", "PATCH"].into_iter().zip([
+        ("Guid", "0f8fad5b-d9cb-469f-a165-70867728950e"),
+        ("DateTime", "2024-01-31T09:30:00Z"),
+        ("Binary", "AQID"),
+    ]) {
+        let key = |name| format!(r#""{name}":"{text}","{name}@odata.type":"Edm.{edm}""#);
+        let body = format!(
+            r#"{{{},{},"{method}":"True","{method}@odata.type":"Edm.Boolean"}}"#,
+            key("PartitionKey"),
+            key("RowKey")
+        );
+        site.ask(method, &person("r")).json(&body).send().empty(204);
+        let got = site.bare("r").done(200);
+        assert_eq!(got.values("PartitionKey"), ["p"], "{}", got.body);
+        assert_eq!(got.values("RowKey"), ["r"], "{}", got.body);
+        assert_eq!(got.member(method).as_deref(), Some("true"), "{}", got.body);
+    }
+}
