@@ -141,7 +141,6 @@ pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
 }
 
 /// Returns a number with a comma before every three digits: `1,234,567`.
-#[cfg(any(feature = "cli", feature = "sim"))]
 pub(crate) fn with_thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::lsm::{RowFilter, Step};
 
@@ -205,23 +206,24 @@ impl fmt::Display for Explain {
             writeln!(f, "service    {}", self.service_class())?;
         }
         let intervals = self.intervals();
-        writeln!(f, "intervals  {}", intervals.len())?;
+        let number = |count: usize| with_thousands(count as u64);
+        writeln!(f, "intervals  {}", number(intervals.len()))?;
         for interval in intervals.iter().take(INTERVALS_SHOWN) {
             writeln!(f, "           {interval}")?;
         }
         if intervals.len() > INTERVALS_SHOWN {
-            writeln!(f, "           … {} more", intervals.len() - INTERVALS_SHOWN)?;
+            writeln!(f, "           … {} more", number(intervals.len() - INTERVALS_SHOWN))?;
         }
         writeln!(f, "evaluated  {}", self.rest().as_deref().unwrap_or("nothing: the keys decide"))?;
-        writeln!(f, "ranges     {}", self.ranges())?;
-        writeln!(f, "files      {} read, {} skipped", self.files_read(), self.files_skipped())?;
-        writeln!(f, "blocks     {} read, {} skipped", self.blocks_read(), self.blocks_skipped())?;
-        writeln!(
-            f,
-            "rows       {} looked at, {} returned",
-            self.rows_looked_at(),
-            self.rows_returned()
-        )?;
+        writeln!(f, "ranges     {}", number(self.ranges))?;
+        for (name, read, how, rest, what) in [
+            ("files", self.files_read(), "read", self.files_skipped(), "skipped"),
+            ("blocks", self.blocks_read(), "read", self.blocks_skipped(), "skipped"),
+            ("rows", self.rows_looked_at(), "looked at", self.rows_returned(), "returned"),
+        ] {
+            let [read, rest] = [read, rest].map(with_thousands);
+            writeln!(f, "{name:<9}  {read} {how}, {rest} {what}")?;
+        }
         write!(
             f,
             "time       {:?} planning, {:?} finding, {:?} building",
