@@ -48,12 +48,18 @@ use std::time::Duration;
 use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::Wear;
+#[cfg(feature = "cli")]
+use crate::format::zones::value_of;
 use crate::fs::MemFs;
 #[cfg(feature = "cli")]
 use crate::lsm::Removed;
 use crate::lsm::{Engine, Inspector, OnBytes, OnProgress, SnapshotGuard, checkpoint};
+#[cfg(feature = "cli")]
+use crate::model::{EdmType, Value};
 use crate::options::Options;
 use crate::query::KeyRange;
+#[cfg(feature = "cli")]
+use crate::sst::SstPart;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
 /// A handle to an open database, cheap to clone and usable from any thread. One process at a time
@@ -199,12 +205,23 @@ impl Db {
         self.catalog.delete(name)
     }
 
-    /// Returns approximately how many entities, and how many bytes of table files, belong to a
-    /// range of a table.
+    /// Returns approximately how many entries and bytes of table files belong to a range of a
+    /// table.
     #[cfg(feature = "cli")]
-    pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<(u64, u64)> {
+    pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<SstPart> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().size_in_files(&span)
+    }
+
+    /// As `Maintenance::zone_bounds`, with values instead of order keys.
+    #[cfg(feature = "cli")]
+    pub(crate) fn zone_bounds(&self, table: &str) -> Result<Vec<(String, [Value; 2])>> {
+        let span = KeyRange::all().span(self.catalog.table(table)?.gate.table);
+        let bounds = self.engine.maintenance().zone_bounds(&span)?;
+        let values = |((name, edm), (min, max)): ((String, EdmType), _)| {
+            Some((name, [value_of(edm, min)?, value_of(edm, max)?]))
+        };
+        Ok(bounds.into_iter().filter_map(values).collect())
     }
 
     /// Like [`compact_while`](Self::compact_while), but only for the key range `range` of a table.

@@ -20,15 +20,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
+use clap::builder::StringValueParser;
 
 #[cfg(feature = "remote")]
 use super::endpoint::AccountArgs;
 use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Overwrite};
-use super::open::{Create, FilterArgs, open, open_table, open_to_read};
+use super::open::{Create, FilterArgs, Trimmed, open, open_table, open_to_read};
 use super::output::{
-    Format, Output, TableArgs, print, with_thousands, without_control, write_cells, write_counters,
+    Format, FormatArgs, Output, TableArgs, print, with_thousands, without_control, write_cells,
+    write_counters,
 };
 use super::progress::Progress;
 use super::writer::Writer;
@@ -66,6 +68,7 @@ pub(super) struct Copy {
     /// Properties to copy, separated by commas; all by default
     // With --then-delete, the other properties would be lost.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "then_delete")]
+    #[arg(value_parser = Trimmed(StringValueParser::new()))]
     select: Option<Vec<String>>,
     /// PartitionKey of a copy, with properties in braces: '{carrier}-{origin}' [default: the
     /// entity's]
@@ -97,9 +100,8 @@ pub(super) struct Copy {
     #[cfg(feature = "remote")]
     #[command(flatten)]
     account: AccountArgs,
-    /// How to print the summary
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 const COPY_HELP: &str = "\
@@ -339,7 +341,7 @@ impl Copy {
 
     fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> io::Result<()> {
         let fields = summary.fields();
-        match self.format {
+        match self.format.get() {
             Format::Json | Format::Ndjson => {
                 output.object(|object| put_summary(object, summary, &fields, seconds))
             }
@@ -354,8 +356,8 @@ impl Copy {
         summary: &CopySummary,
         fields: &[(&'static str, u64)],
     ) -> io::Result<()> {
-        write_fields(output, fields, self.format)?;
-        if self.format == Format::Csv {
+        write_fields(output, fields, self.format.get())?;
+        if self.format.get() == Format::Csv {
             return Ok(());
         }
         if self.rejects.is_none() {
@@ -466,7 +468,11 @@ impl CheckRefs {
         let cells = shown.iter().map(|target| {
             let (pk, rk) = target.first.clone();
             let (partition_key, row_key) = (&target.partition_key, &target.row_key);
-            vec![partition_key.clone(), row_key.clone(), target.rows.to_string(), pk, rk]
+            let rows = match self.format.get() {
+                Format::Table => with_thousands(target.rows),
+                _ => target.rows.to_string(),
+            };
+            vec![partition_key.clone(), row_key.clone(), rows, pk, rk]
         });
         let right = columns.map(|column| column == "rows").to_vec();
         write_cells(output, &columns, cells.collect(), right, self.format.get())

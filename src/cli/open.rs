@@ -1,9 +1,11 @@
 //! Opens the databases of commands, and defines the options that several commands share.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Command};
 
 use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
@@ -44,6 +46,28 @@ impl FilterArgs {
         let text = &self.filter;
         let failed = |(error, at)| Failure::Filter { error, text: text.clone(), at };
         Filter::parse_placed(text).map_err(failed)
+    }
+}
+
+/// Parses an item of a list that is separated by commas. Ignores spaces around it.
+#[derive(Clone)]
+pub(in crate::cli) struct Trimmed<P>(pub(in crate::cli) P);
+
+impl<P: TypedValueParser> TypedValueParser for Trimmed<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let value = value.to_str().map_or(value, |text| text.trim().as_ref());
+        self.0.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
     }
 }
 

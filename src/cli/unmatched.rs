@@ -187,7 +187,7 @@ fn type_of(entity: &Entity, name: &str) -> &'static str {
 
 /// Returns a condition that is true for every value that is comparable with `literal` (but not for
 /// NaN), and false for all others, which are less than every literal.
-fn least(name: &str, literal: &Value) -> Filter {
+pub(super) fn least(name: &str, literal: &Value) -> Filter {
     let double = || prop(name).ge(f64::NEG_INFINITY);
     let long = || prop(name).ge(i64::MIN).or(double());
     match literal {

@@ -174,7 +174,8 @@ const COUNTED_MAX: u64 = 1_000_000;
 /// Returns the number of entities in a range, counted or estimated, and about how many bytes of
 /// table files they occupy.
 fn size(db: &Db, table: &str, range: KeyRange) -> Result<Response> {
-    let (estimate, bytes) = db.size_in_files(table, &range)?;
+    let part = db.size_in_files(table, &range)?;
+    let (estimate, bytes) = (part.puts(), part.bytes);
     let count = || db.table(table)?.scan(range).count();
     let counted = match (estimate <= COUNTED_MAX).then(count) {
         Some(Ok(count)) => Some(count),

@@ -13,6 +13,8 @@ use std::ops::Range;
 
 use crate::codec::{Cursor, DecodeError};
 use crate::format::sparse_index::offsets;
+#[cfg(feature = "cli")]
+use crate::model::Value;
 use crate::model::{DateTime, EdmType, Seq, utf16_rank};
 
 /// The number of blocks that one page of zones describes. `query::prune` has one bit for each.
@@ -429,6 +431,22 @@ pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
         EdmType::Guid => Some(bytes_key(eight()?)),
         EdmType::Double | EdmType::String | EdmType::Binary => None,
     }
+}
+
+/// Returns the value with this order key; `None` for types with more values than order keys.
+#[cfg(feature = "cli")]
+pub(crate) fn value_of(edm: EdmType, key: u64) -> Option<Value> {
+    let int = (key ^ 1 << 63).cast_signed();
+    Some(match edm {
+        EdmType::Int32 => Value::Int32(i32::try_from(int).ok()?),
+        EdmType::Int64 => Value::Int64(int),
+        EdmType::DateTime => Value::DateTime(DateTime::from_ticks(key)?),
+        EdmType::Boolean => Value::Boolean(key == 1),
+        EdmType::Double => {
+            Value::Double(f64::from_bits(if key >> 63 == 1 { key ^ 1 << 63 } else { !key }))
+        }
+        EdmType::Guid | EdmType::String | EdmType::Binary => return None,
+    })
 }
 
 #[cfg(test)]

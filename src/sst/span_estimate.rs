@@ -21,13 +21,21 @@ use super::reader::contents_at;
 const LOOK_BLOCKS: usize = 4;
 
 /// The estimated part of a file inside a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SstPart {
     /// The bytes of the rows in the span, plus a proportional part of the indexes.
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
     /// An upper bound for the number of tombstones among the entries.
     pub(crate) tombstones: u64,
+}
+
+#[cfg(feature = "cli")]
+impl SstPart {
+    /// The number of entries that are not tombstones.
+    pub(crate) fn puts(&self) -> u64 {
+        self.entries.saturating_sub(self.tombstones)
+    }
 }
 
 impl Sst {

@@ -56,7 +56,7 @@ impl Store {
     /// Returns the approximate number of entities, if the store knows it.
     fn size(&self, table: &str) -> Option<u64> {
         let Self::Directory(db, _) = self else { return None };
-        db.size_in_files(table, &KeyRange::all()).ok().map(|(rows, _)| rows)
+        db.size_in_files(table, &KeyRange::all()).ok().map(|part| part.puts())
     }
 }
 
@@ -236,14 +236,14 @@ impl Copy {
     ) -> io::Result<()> {
         let options = &self.stores;
         let priced = bill.filter(|_| options.dry_run || options.prices.is_given());
-        let is_text = self.format == Format::Table;
+        let is_text = self.format.get() == Format::Table;
         let mut fields = summary.fields().to_vec();
-        if let Some(bill) = bill.filter(|_| priced.is_none() || self.format == Format::Csv) {
+        if let Some(bill) = bill.filter(|_| priced.is_none() || self.format.get() == Format::Csv) {
             fields.push(("transactions", bill.transactions));
             fields.push(("bytes_out", bill.bytes_out));
             fields.extend(priced.map(|bill| ("bytes_stored", bill.bytes_stored)));
         }
-        if matches!(self.format, Format::Json | Format::Ndjson) {
+        if matches!(self.format.get(), Format::Json | Format::Ndjson) {
             return output.object(|object| {
                 put_summary(object, summary, &fields, seconds);
                 if let Some(bill) = priced {

@@ -136,6 +136,16 @@ fn trap_40_order_keys_keep_the_order() {
     assert!([i64::MIN, -1, 0, 1, i64::MAX].map(int_key).is_sorted_by(|a, b| a < b));
     let texts = ["", "\0", "a", "a\0", "\u{d7ff}", "\u{10000}", "\u{10ffff}", "\u{e000}"];
     assert!(texts.map(|text| head(EdmType::String, text.as_bytes())).is_sorted());
+    #[cfg(feature = "cli")]
+    {
+        let doubles = keys.map(|key| value_of(EdmType::Double, key).unwrap());
+        assert_eq!(doubles, ascending.map(Value::Double));
+        assert_eq!(value_of(EdmType::Int32, int_key(-7)), Some(Value::Int32(-7)));
+        assert_eq!(value_of(EdmType::Int64, int_key(i64::MIN)), Some(Value::Int64(i64::MIN)));
+        assert_eq!(value_of(EdmType::Boolean, 1), Some(Value::Boolean(true)));
+        assert_eq!(value_of(EdmType::DateTime, u64::MAX), None);
+        assert_eq!(value_of(EdmType::Int32, int_key(1 << 40)), None);
+    }
     assert_eq!(order_key(EdmType::Boolean, &[2]), None);
     assert_eq!(order_key(EdmType::DateTime, &[255; 8]), None);
     assert_eq!(order_key(EdmType::Int64, &[0; 7]), None);

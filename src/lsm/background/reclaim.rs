@@ -8,6 +8,8 @@
 //! * A range tombstone is removed only after the entries that it hides, or while another one
 //!   remains that hides the same entries. So dropped rows never reappear.
 
+#[cfg(feature = "cli")]
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -18,10 +20,16 @@ use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::{Span, whole_table};
 #[cfg(feature = "cli")]
+use crate::format::zones::NO_VALUES;
+#[cfg(feature = "cli")]
 use crate::manifest::FileRange;
 use crate::manifest::{FileReference, Version};
+#[cfg(feature = "cli")]
+use crate::model::EdmType;
 use crate::model::Seq;
 use crate::mutants::mutant;
+#[cfg(feature = "cli")]
+use crate::sst::SstPart;
 
 #[cfg(feature = "cli")]
 use super::compaction::job::OnRanges;
@@ -117,18 +125,49 @@ impl Maintenance {
 
     /// Returns roughly how many entries the files have in `span`, and how many bytes these take.
     #[cfg(feature = "cli")]
-    pub(crate) fn size_in_files(&self, span: &Span) -> Result<(u64, u64)> {
+    pub(crate) fn size_in_files(&self, span: &Span) -> Result<SstPart> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let (mut entries, mut bytes) = (0, 0);
+        let mut sum = SstPart::default();
         for range in version.ranges_in(span) {
             for (_, reference) in range.references() {
                 let Some(clip) = reference.clip.intersect(span) else { continue };
                 let part = self.env().open_sst(&reference.file)?.part(&clip)?;
-                entries += part.entries.saturating_sub(part.tombstones);
-                bytes += part.bytes;
+                sum.entries += part.entries;
+                sum.tombstones += part.tombstones;
+                sum.bytes += part.bytes;
             }
         }
-        Ok((entries, bytes))
+        Ok(sum)
+    }
+
+    /// Returns the least and the greatest order key of each property in the files of `span`, by
+    /// name and type. They include those of versions that were overwritten or deleted, and of
+    /// entries that the same files have outside of `span`; they lack those of the memtable. Empty
+    /// if a file does not know the properties of all its entries.
+    #[cfg(feature = "cli")]
+    pub(crate) fn zone_bounds(
+        &self,
+        span: &Span,
+    ) -> Result<BTreeMap<(String, EdmType), (u64, u64)>> {
+        let version = Arc::clone(&self.reader().view.load().version);
+        let mut bounds = BTreeMap::new();
+        for (_, reference) in version.ranges_in(span).iter().flat_map(|range| range.references()) {
+            let is_complete = self.env().open_sst(&reference.file)?.zone_summary(|zones| {
+                for column in zones.columns() {
+                    let name = String::from_utf8_lossy(column.name).into_owned();
+                    let (min, max) = bounds.entry((name, column.edm)).or_insert(NO_VALUES);
+                    if let Some(values) = column.values(0) {
+                        (*min, *max) = ((*min).min(values.min), (*max).max(values.max));
+                    }
+                }
+                zones.is_complete
+            })?;
+            if is_complete != Some(true) {
+                return Ok(BTreeMap::new());
+            }
+        }
+        bounds.retain(|_, (min, max)| min <= max);
+        Ok(bounds)
     }
 
     /// Calls `remove`, which deletes the rows of `span`, and then frees the part of their space
@@ -171,7 +210,7 @@ impl Maintenance {
         self.remove_unheld();
         let after = bytes(&self.reader().view.load().version);
         let held_by_snapshots = match self.reader().horizon().has_snapshots() {
-            true => self.size_in_files(span)?.1,
+            true => self.size_in_files(span)?.bytes,
             false => 0,
         };
         Ok(Removed {
