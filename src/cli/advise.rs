@@ -13,7 +13,7 @@ use super::import::sample::{self, Sample};
 use super::layout::write_wrapped;
 use super::open::open_to_read;
 use super::output::{
-    Format, Output, average, counted, print, with_thousands, without_control, write_cells,
+    Format, Output, TableArgs, average, counted, with_thousands, without_control, write_cells,
 };
 use super::partitions::{put_shape, shapes, size_text};
 use super::writer::{Load, Loads};
@@ -53,9 +53,8 @@ pub(super) struct Advise {
     /// Read every key, not only the first million of each table
     #[arg(long)]
     exact: bool,
-    /// How to print
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: TableArgs,
 }
 
 const ADVISE_HELP: &str = "\
@@ -71,6 +70,8 @@ file's first 32 columns and pairs of them could form. Keys that spread new rows 
 come first, and of these the one that changes most slowly, which has the fewest partitions. For each
 it prints the number of partitions, the heaviest partition's share of the rows, and where new rows go.
 The order of the file stands for the order of writing: of a sorted file, all rows go to the end.
+
+CSV has a row for each piece of advice; with --sample and without --partition-key, for each candidate.
 
 Examples:
   rowstone advise shop
@@ -101,10 +102,9 @@ impl Advise {
             (None, Some(db)) => self.judge_tables(db)?,
             (None, None) => Vec::new(),
         };
-        print(|output| match self.format {
-            Format::Table | Format::Csv => {
-                verdicts.iter().try_for_each(|verdict| write_verdict(output, verdict))
-            }
+        self.format.print(|output| match self.format.get() {
+            Format::Table => verdicts.iter().try_for_each(|verdict| write_verdict(output, verdict)),
+            Format::Csv => write_advice(output, "table", &verdicts),
             format => output.items(&verdicts.iter().map(verdict_json).collect::<Vec<_>>(), format),
         })
     }
@@ -143,15 +143,19 @@ impl Advise {
         verdict: Option<&Verdict>,
         ranking: &Ranking,
     ) -> Outcome {
-        print(|output| match self.format {
-            Format::Table | Format::Csv => {
+        self.format.print(|output| match (self.format.get(), verdict) {
+            (Format::Csv, Some(verdict)) => {
+                write_advice(output, "sample", std::slice::from_ref(verdict))
+            }
+            (Format::Csv, None) => write_candidates(output, &ranking.candidates),
+            (Format::Table, _) => {
                 match verdict {
                     Some(verdict) => write_verdict(output, verdict)?,
                     None => writeln!(output, "{path}: {}", counted(rows, "row", "rows"))?,
                 }
                 write_ranking(output, rows, ranking)
             }
-            format => {
+            (format, _) => {
                 let item = json::object(|object| {
                     match verdict {
                         Some(verdict) => put_verdict(object, verdict),
@@ -166,6 +170,30 @@ impl Advise {
     }
 }
 
+/// Prints the advice as CSV.
+fn write_advice(output: &mut Output, of: &str, verdicts: &[Verdict]) -> io::Result<()> {
+    let rows = verdicts.iter().flat_map(|verdict| {
+        verdict.advice.iter().map(|advice| {
+            let pattern = advice.pattern.name().to_owned();
+            vec![verdict.name.clone(), pattern, advice.evidence.clone(), advice.remedy.clone()]
+        })
+    });
+    let columns = [of, "pattern", "evidence", "remedy"];
+    write_cells(output, &columns, rows.collect(), Vec::new(), Format::Csv)
+}
+
+/// Prints all candidates as CSV.
+fn write_candidates(output: &mut Output, candidates: &[Candidate]) -> io::Result<()> {
+    let row = |candidate: &Candidate| {
+        let Candidate { template, partitions, heaviest, new_rows, .. } = candidate;
+        let (partitions, heaviest) = (partitions.to_string(), heaviest.to_string());
+        let spreads = candidate.is_fit().to_string();
+        vec![template.clone(), partitions, heaviest, new_rows.name().to_owned(), spreads]
+    };
+    let columns = ["partition_key", "partitions", "heaviest", "new_rows", "spreads"];
+    write_cells(output, &columns, candidates.iter().map(row).collect(), Vec::new(), Format::Csv)
+}
+
 /// Prints the best candidates.
 fn write_ranking(output: &mut Output, rows: u64, ranking: &Ranking) -> io::Result<()> {
     if ranking.candidates.is_empty() {
@@ -175,7 +203,9 @@ fn write_ranking(output: &mut Output, rows: u64, ranking: &Ranking) -> io::Resul
         true => format!(", new rows by a sample of {}", with_thousands(ranking.sampled)),
         false => String::new(),
     };
-    writeln!(output, "\nPartitionKeys that the columns could form, best first{of}\n")?;
+    writeln!(output)?;
+    output.fold("", &format!("PartitionKeys that the columns could form, best first{of}"))?;
+    writeln!(output)?;
     let row = |candidate: &Candidate| {
         let mut template = without_control(&candidate.template);
         if template.chars().count() > TEMPLATE_CHARS {
@@ -220,30 +250,30 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
         false => counted(count, "entity", "entities"),
     };
     let columns = output.screen().at_most(LINE_CHARS);
-    writeln!(
-        output,
-        "{}: {first}{} in {about}{}",
-        verdict.name,
-        rows(data.entities),
-        counted(data.partitions, "partition", "partitions")
-    )?;
+    let (entities, partitions) =
+        (rows(data.entities), counted(data.partitions, "partition", "partitions"));
+    output.fold("", &format!("{}: {first}{entities} in {about}{partitions}", verdict.name))?;
     if let Some(largest) = data.largest.first() {
-        writeln!(
-            output,
-            "  largest partition   '{}': {}, {}, {:.1} % of all bytes",
+        let text = format!(
+            "'{}': {}, {}, {:.1} % of all bytes",
             without_control(&largest.partition_key),
             rows(largest.entities),
             size_text(largest.bytes),
             100.0 * largest.bytes as f64 / data.bytes.max(1) as f64
-        )?;
+        );
+        output.fold("  largest partition   ", &text)?;
         let times = largest.entities as f64 / data.median_entities.max(1) as f64;
         let (median, times) = (rows(data.median_entities), average(times));
-        writeln!(output, "  in the middle       {median}: the largest has {times} times that")?;
+        output.fold(
+            "  in the middle       ",
+            &format!("{median}: the largest has {times} times that"),
+        )?;
         let singles = with_thousands(data.single_partitions);
         writeln!(output, "  one-row partitions  {about}{singles}")?;
         let order = if verdict.is_sample { "order of the file" } else { "time of writing" };
         let share = 100.0 * data.ascending;
-        writeln!(output, "  ascending           {share:.0} %: PartitionKeys against the {order}")?;
+        let text = format!("{share:.0} %: PartitionKeys against the {order}");
+        output.fold("  ascending           ", &text)?;
     }
     if let Some(repeated) = verdict.repeated {
         writeln!(output, "  repeated keys       {about}{}", rows(repeated))?;
@@ -297,8 +327,15 @@ mod tests {
         let row_key = partition_key.map(|_| "{time_hour}-{flight}-{tailnum}".to_owned());
         let partition_key = partition_key.map(str::to_owned);
         let (db, table, sample, exact) = (None, None, None, false);
-        let advise =
-            Advise { db, table, sample, partition_key, row_key, exact, format: Format::Table };
+        let advise = Advise {
+            db,
+            table,
+            sample,
+            partition_key,
+            row_key,
+            exact,
+            format: TableArgs::default(),
+        };
         let flights = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/flights.csv.gz");
         advise.judge_sample(flights).unwrap_or_else(|failure| panic!("{failure:?}"))
     }

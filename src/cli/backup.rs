@@ -146,14 +146,13 @@ impl Backup {
             if self.format.get() != Format::Table {
                 return output.records(&[record], self.format.get());
             }
-            let [_, bytes, new_files, new_bytes] = counts.map(|name| with_thousands(number(name)));
+            let [bytes, new_bytes] = ["bytes", "new_bytes"].map(|name| bytes_text(number(name)));
             let files = counted(number("files"), "file", "files");
-            let number = number("generation");
-            Ok(writeln!(
-                output,
-                "backup {number}: {files} of {bytes} bytes, {new_files} of them new, \
-                 {new_bytes} bytes copied"
-            )?)
+            let (number, new_files) = (number("generation"), with_thousands(number("new_files")));
+            let done = format!(
+                "backup {number}: {files} of {bytes}, {new_files} of them new, {new_bytes} copied"
+            );
+            Ok(output.fold("", &done)?)
         })?;
         db.close()
     }
@@ -212,7 +211,7 @@ fn write_list(output: &mut Output, generations: &[Generation], format: Format) -
     let problems =
         generations.iter().filter_map(|made| Some((made.number, made.problem.as_ref()?)));
     Ok(problems.into_iter().try_for_each(|(number, problem)| {
-        writeln!(output, "backup {number} is damaged: {problem}")
+        output.fold("", &format!("backup {number} is damaged: {problem}"))
     })?)
 }
 
@@ -228,8 +227,8 @@ fn write_report(output: &mut Output, report: &BackupReport, format: Format) -> O
         return output.records(&[record], format);
     }
     let backups = counted(*generations, "backup", "backups");
-    let (files, bytes) = (counted(*files, "file", "files"), with_thousands(*bytes));
-    writeln!(output, "{backups} of {files}, {bytes} bytes read")?;
+    let (files, bytes) = (counted(*files, "file", "files"), bytes_text(*bytes));
+    writeln!(output, "{backups} of {files}, {bytes} read")?;
     Ok(write_problems(output, problems)?)
 }
 
@@ -244,8 +243,8 @@ fn write_pruned(output: &mut Output, pruned: &Pruned, format: Format) -> Outcome
         return output.records(&[record], format);
     }
     let backups = counted(generations, "backup", "backups");
-    let (files, bytes) = (counted(files, "file", "files"), with_thousands(bytes));
-    Ok(writeln!(output, "removed {backups}, {files} of {bytes} bytes")?)
+    let (files, bytes) = (counted(files, "file", "files"), bytes_text(bytes));
+    Ok(writeln!(output, "removed {backups}, {files} of {bytes}")?)
 }
 
 impl Restore {
@@ -265,14 +264,12 @@ impl Restore {
             backups.restore_with(self.generation, &self.path, |done, of| bar.reach_of(done, of))
         })?;
         print(|output| match self.format.get() {
-            Format::Table => Ok(writeln!(
-                output,
-                "restored backup {} of {}: {} of {} bytes",
-                made.number,
-                made.taken,
-                counted(made.files, "file", "files"),
-                with_thousands(made.bytes)
-            )?),
+            Format::Table => {
+                let (files, bytes) = (counted(made.files, "file", "files"), bytes_text(made.bytes));
+                let (number, taken) = (made.number, &made.taken);
+                let done = format!("restored backup {number} of {taken}: {files} of {bytes}");
+                Ok(output.fold("", &done)?)
+            }
             format => {
                 output.records(&[json::object(|object| put_generation(object, &made))], format)
             }
@@ -302,6 +299,10 @@ impl Restore {
         }
         db.close()
     }
+}
+
+fn bytes_text(bytes: u64) -> String {
+    counted(bytes, "byte", "bytes")
 }
 
 fn put_generation(object: &mut Object<'_>, made: &Generation) {

@@ -8,24 +8,26 @@
 mod stores;
 
 use std::cmp::Ordering;
+use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
 
 use super::copy::open_other;
+use super::csv;
 #[cfg(feature = "remote")]
 use super::endpoint::AccountArgs;
 use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::open::{open_table, open_to_read};
-use super::output::{Output, counted};
+use super::output::{Format, Output, counted, without_control};
 use super::progress::Progress;
 use crate::db::Db;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::json::Object;
 use crate::json::odata::{Metadata, entity_text};
+use crate::json::{self, Object};
 use crate::model::Entity;
 use crate::table::Table;
 
@@ -48,6 +50,12 @@ pub(super) struct Compare {
     /// Print the requests for `exec` that make the other database like the first
     #[arg(long)]
     requests: bool,
+    /// How to print the differences
+    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format", hide = true)]
+    json: bool,
     /// Stop after this many differences
     #[arg(long, value_name = "N")]
     top: Option<u64>,
@@ -57,11 +65,11 @@ pub(super) struct Compare {
 }
 
 const HELP: &str = "\
-Prints a JSON object a line for each difference:
+Prints a JSON object for each difference, one a line unless --format is given:
   {\"table\":T,\"difference\":\"only-a\",\"a\":{entity}}             also only-b
   {\"table\":T,\"difference\":\"differs\",\"a\":{entity},\"b\":{entity}}
   {\"table\":T,\"difference\":\"table-only-a\"}                    also table-only-b
-Timestamps and ETags do not count; types do. With --requests each difference is instead what
+A table and CSV have the keys, not the entities. Timestamps and ETags do not count; types do. With --requests each difference is instead what
 `exec` needs to make B like A; write it to a file first, for a database is open once at a time.
 
 With a Table service, differences of several parts of a table are printed as they are found, each
@@ -90,6 +98,10 @@ impl Compare {
     }
 
     fn compare(&self) -> Outcome {
+        let format = if self.json { Format::Json } else { self.format };
+        if self.requests && format != Format::Ndjson {
+            return Err(Failure::Usage("--requests prints NDJSON only, which `exec` reads".into()));
+        }
         let mut join = Join {
             output: Output::standard(),
             progress: Arc::new(Progress::new(None)),
@@ -97,6 +109,7 @@ impl Compare {
             differences: 0,
             most: self.top.unwrap_or(u64::MAX),
             requests: self.requests,
+            format,
         };
         #[cfg(feature = "remote")]
         if self.run_stores(&mut join)? {
@@ -143,6 +156,7 @@ struct Join {
     differences: u64,
     most: u64,
     requests: bool,
+    format: Format,
 }
 
 /// A difference between the two sides.
@@ -154,6 +168,21 @@ enum Difference<'e> {
 }
 
 impl Join {
+    /// Writes what is before the first difference, also if there is none.
+    fn begin(&mut self) -> Outcome {
+        match self.format {
+            Format::Csv => self.put_row(["table", "difference", "PartitionKey", "RowKey"]),
+            Format::Json => Ok(self.output.write_all(b"[")?),
+            Format::Table | Format::Ndjson => Ok(()),
+        }
+    }
+
+    fn put_row(&mut self, cells: [&str; 4]) -> Outcome {
+        let mut line = Vec::new();
+        csv::put_row(&mut line, cells, b',');
+        Ok(self.output.write_all(&line)?)
+    }
+
     fn tables(&mut self, a: &Table, b: &Table, keys: &KeyArgs) -> Outcome {
         let (mut left, mut right) =
             (a.scan(keys.range()).into_iter(), b.scan(keys.range()).into_iter());
@@ -199,9 +228,15 @@ impl Join {
     }
 
     /// Flushes the output, and prints the number of differences.
-    fn finish(self) -> Outcome {
-        let Join { output, progress, compared, differences, .. } = self;
+    fn finish(mut self) -> Outcome {
+        if self.differences == 0 {
+            self.begin()?;
+        }
+        let Join { mut output, progress, compared, differences, .. } = self;
         drop(progress);
+        if self.format == Format::Json {
+            output.write_all(b"\n]\n")?;
+        }
         output.finish()?;
         eprint_line(&format!(
             "{} compared, {}",
@@ -216,22 +251,47 @@ impl Join {
             return Ok(());
         }
         self.differences += 1;
-        Ok(self.output.object(|object| match self.requests {
-            true => difference.put_request(object, tables[1]),
-            false => difference.put(object, tables[0]),
-        })?)
+        if self.differences == 1 {
+            self.begin()?;
+        }
+        let (table, (what, a, b)) = (tables[0], difference.parts());
+        let (pk, rk) = a.or(b).map_or(("", ""), |e| (e.partition_key(), e.row_key()));
+        Ok(match self.format {
+            Format::Csv => return self.put_row([table, what, pk, rk]),
+            Format::Table => {
+                let keys = a.or(b).map(|_| without_control(&format!(" '{pk}' '{rk}'")));
+                self.output.fold(
+                    &format!("{what:<12}  "),
+                    &(table.to_owned() + keys.as_deref().unwrap_or_default()),
+                )
+            }
+            Format::Json => {
+                let between = if self.differences == 1 { "" } else { "," };
+                let json = json::object(|object| difference.put(object, table));
+                write!(self.output, "{between}\n{json}")
+            }
+            Format::Ndjson => self.output.object(|object| match self.requests {
+                true => difference.put_request(object, tables[1]),
+                false => difference.put(object, table),
+            }),
+        }?)
     }
 }
 
-impl Difference<'_> {
-    fn put(&self, object: &mut Object<'_>, table: &str) {
-        let (what, a, b) = match *self {
+impl<'e> Difference<'e> {
+    /// Returns the name of the difference, and the entities.
+    fn parts(&self) -> (&'static str, Option<&'e Entity>, Option<&'e Entity>) {
+        match *self {
             Difference::TableOnlyA => ("table-only-a", None, None),
             Difference::TableOnlyB => ("table-only-b", None, None),
             Difference::Entities(a, None) => ("only-a", a, None),
             Difference::Entities(None, b) => ("only-b", None, b),
             Difference::Entities(a, b) => ("differs", a, b),
-        };
+        }
+    }
+
+    fn put(&self, object: &mut Object<'_>, table: &str) {
+        let (what, a, b) = self.parts();
         object.text("table", table);
         object.text("difference", what);
         for (name, entity) in [("a", a), ("b", b)] {

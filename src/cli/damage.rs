@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::StringValueParser;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::Overwrite;
-use super::open::keeping;
-use super::output::{Format, Output, counted, print, with_thousands, write_cells};
+use super::open::{Trimmed, keeping};
+use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_cells};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{Db, HealReport, LostRange, RepairReport, RepairedTable, Salvaged, SuspectRows};
@@ -40,13 +41,13 @@ pub(super) struct Heal {
     /// Only this file
     #[arg(long)]
     file: Option<String>,
-    /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 impl Heal {
     pub(super) fn run(self) -> Outcome {
+        let is_json = self.format.is_json()?;
         let healed = Progress::during("bytes", None, |bar| {
             let (file, advance) = (self.file.as_deref(), |bytes| bar.advance(bytes));
             keeping(Db::options()).heal(&self.db, file, &self.from, advance)
@@ -56,7 +57,7 @@ impl Heal {
             Err(error) if error.kind() == ErrorKind::Locked => self.ask(error)?,
             healed => healed.map_err(Failure::Open)?,
         };
-        print(|output| write_healed(output, &report, self.format))?;
+        print(|output| write_healed(output, &report, is_json))?;
         if report.is_healed() { Ok(()) } else { Err(Failure::Problems) }
     }
 }
@@ -81,8 +82,8 @@ impl Heal {
     }
 }
 
-fn write_healed(output: &mut Output, report: &HealReport, format: Format) -> io::Result<()> {
-    if matches!(format, Format::Json | Format::Ndjson) {
+fn write_healed(output: &mut Output, report: &HealReport, is_json: bool) -> io::Result<()> {
+    if is_json {
         return output.object(|object| {
             object.raw("ok", report.is_healed());
             put_healed(object, report);
@@ -129,9 +130,8 @@ pub(super) struct Repair {
     /// Include suspect rows too: the newest remaining version of each
     #[arg(long)]
     keep_suspect: bool,
-    /// How to print the report
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// Write every readable entity of a damaged database as NDJSON.
@@ -162,11 +162,13 @@ pub(super) struct Salvage {
     overwrite: Overwrite,
     /// Only versions in these states
     #[arg(long, value_delimiter = ',', value_name = "STATE")]
+    #[arg(value_parser = Trimmed(StringValueParser::new()))]
     only: Vec<String>,
 }
 
 impl Repair {
     pub(super) fn run(self) -> Outcome {
+        let is_json = self.format.is_json()?;
         let suspect = match self.keep_suspect {
             true => SuspectRows::Keep,
             false => SuspectRows::LeaveOut,
@@ -176,9 +178,9 @@ impl Repair {
             Db::options().repair(&self.source, &self.target, suspect, advance)
         });
         let report = repaired.map_err(Failure::Open)?;
-        print(|output| match self.format {
-            Format::Json | Format::Ndjson => output.object(|object| put_repaired(object, &report)),
-            Format::Table | Format::Csv => write_repaired(output, &report, suspect),
+        print(|output| match is_json {
+            true => output.object(|object| put_repaired(object, &report)),
+            false => write_repaired(output, &report, suspect),
         })?;
         if report.is_whole() { Ok(()) } else { Err(Failure::Problems) }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use clap::builder::StringValueParser;
 use clap::{Args, ValueEnum};
 
 use super::endpoint::Place;
@@ -10,8 +11,8 @@ use super::endpoint::{AccountArgs, Service, condition, create_missing_table};
 use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
-use super::open::{Create, open_to_read};
-use super::output::{Format, TableArgs, print, write_entities, write_entity};
+use super::open::{Create, Trimmed, open_to_read};
+use super::output::{Format, FormatArgs, TableArgs, print, write_entities, write_entity};
 use super::removal::Removal;
 use super::unmatched::note;
 use super::writer::Writer;
@@ -102,11 +103,10 @@ pub(super) struct Get {
     /// The RowKey
     row_key: String,
     /// Properties to print, separated by commas; all by default
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = Trimmed(StringValueParser::new()))]
     select: Option<Vec<String>>,
-    /// How to print the entity
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     #[cfg(feature = "remote")]
     #[command(flatten)]
     account: AccountArgs,
@@ -161,7 +161,7 @@ pub(super) struct Scan {
     #[arg(long, alias = "limit")]
     top: Option<usize>,
     /// Properties to print, separated by commas; all by default
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = Trimmed(StringValueParser::new()))]
     select: Option<Vec<String>>,
     #[command(flatten)]
     format: TableArgs,
@@ -257,7 +257,7 @@ impl Get {
         let entity = found.ok_or_else(|| self.missing())?;
         let select = self.select.as_deref();
         let one = || Ok(std::iter::once(Ok(entity.clone())));
-        print(|output| match self.format {
+        print(|output| match self.format.get() {
             Format::Table => Ok(write_entity(output, &entity, select)?),
             Format::Csv => write_entities(output, one, select, Format::Csv),
             Format::Json | Format::Ndjson => write_entities(output, one, select, Format::Ndjson),

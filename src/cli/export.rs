@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 #[cfg(feature = "remote")]
 use super::endpoint::AccountArgs;
 use super::endpoint::Place;
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, eprint_line};
 use super::files::Overwrite;
 use super::help;
 use super::open::{FilterArgs, open_to_read};
@@ -32,9 +32,12 @@ pub(super) struct Export {
     table: String,
     #[command(flatten)]
     filter: FilterArgs,
-    /// How to write the entities
-    #[arg(long, value_enum, default_value_t = ExportFormat::Rows(Format::Ndjson))]
-    format: ExportFormat,
+    /// How to write the entities [default: by the extension of FILE, else ndjson]
+    #[arg(long, value_enum)]
+    format: Option<ExportFormat>,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format", hide = true)]
+    json: bool,
     /// Omit the types from the JSON
     #[arg(long)]
     no_metadata: bool,
@@ -76,7 +79,25 @@ impl ValueEnum for ExportFormat {
     }
 }
 
+impl ExportFormat {
+    /// The format that the extension of a file's name stands for.
+    fn of_name(name: &Path) -> Option<Self> {
+        let extension = name.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match &*extension {
+            "json" => Self::Rows(Format::Json),
+            "ndjson" | "jsonl" => Self::Rows(Format::Ndjson),
+            "csv" => Self::Rows(Format::Csv),
+            "parquet" => Self::Parquet,
+            _ => return None,
+        })
+    }
+}
+
 const EXPORT_HELP: &str = "\
+Without --format, the extension of FILE decides: .ndjson or .jsonl, .json, .csv, .parquet. Standard
+output, and a file with another extension or none, gets NDJSON. A note on standard error says so if
+FILE has an extension of another format, or an unknown one.
+
 NDJSON keeps every type, and `import` restores it unchanged. CSV has the keys first and then a
 column for each property that any entity has; its types are inferred when it is read again.
 
@@ -87,15 +108,16 @@ name has their types; so does a DateTime with ticks if a value is outside of the
 
 Examples:
   rowstone export shop parts > parts.ndjson
-  rowstone export shop parts --format csv --out parts.csv
-  rowstone export shop parts --format parquet --out parts.parquet
+  rowstone export shop parts --out parts.csv
+  rowstone export shop parts --out parts.parquet
   rowstone export shop parts --filter \"Price lt 0.5\" --out cheap.ndjson
   rowstone export shop parts | rowstone import other parts -";
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
         let filter = self.filter.read()?;
-        if self.format == ExportFormat::Parquet {
+        let (format, note_on_name) = self.format();
+        if format == ExportFormat::Parquet {
             if !cfg!(feature = "parquet") {
                 return Err(help::needs("Parquet", "parquet"));
             }
@@ -112,27 +134,54 @@ impl Export {
             }
             let entities = || Ok(rows(None));
             let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
-            self.write(&mut output, entities)?;
+            note_on_name.iter().for_each(|note| eprint_line(note));
+            self.write(&mut output, entities, format)?;
             return output.finish();
         }
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let query = table.query(filter.clone())?;
         let mut output = Output::to_file(self.out.as_deref(), self.overwrite)?;
+        note_on_name.iter().for_each(|note| eprint_line(note));
         let matched = Cell::new(false);
         let entities = || Ok(query.clone().into_iter().inspect(|_| matched.set(true)));
-        self.write(&mut output, entities)?;
+        self.write(&mut output, entities, format)?;
         output.finish()?;
         note(&table, &filter, None, matched.get());
         Ok(db.close()?)
+    }
+
+    /// Returns the format, and a note if the extension of the file is not one of that format.
+    fn format(&self) -> (ExportFormat, Option<String>) {
+        let json = self.json.then_some(ExportFormat::Rows(Format::Json));
+        let asked = self.format.or(json);
+        let of_name = self.out.as_deref().and_then(ExportFormat::of_name);
+        let format = asked.or(of_name).unwrap_or(ExportFormat::Rows(Format::Ndjson));
+        // A table has no extension of its own.
+        let fits = match asked {
+            None => of_name.is_some(),
+            Some(_) => of_name.is_none_or(|of_name| of_name == format),
+        };
+        let named = self.out.as_deref().filter(|name| !fits && name.extension().is_some());
+        let note = named.map(|name| {
+            let value = format.to_possible_value();
+            let value = value.as_ref().map_or("", PossibleValue::get_name);
+            let name = name.display();
+            match asked {
+                Some(_) => format!("note: {name} gets {value}, as --format says"),
+                None => format!("note: {name} gets {value}: --format chooses another format"),
+            }
+        });
+        (format, note)
     }
 
     fn write<I: Iterator<Item = Result<Entity>>>(
         &self,
         output: &mut Output,
         entities: impl Fn() -> Result<I>,
+        format: ExportFormat,
     ) -> Outcome {
-        match self.format {
+        match format {
             ExportFormat::Rows(format @ (Format::Csv | Format::Table)) => {
                 write_entities(output, entities, None, format)
             }

@@ -2,13 +2,12 @@
 //!
 //! `db::inspect` reads and parses the file.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::output::{FormatArgs, Output};
+use super::output::{Output, TableArgs};
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::error::Error;
 use crate::fs::DiskFs;
@@ -29,7 +28,7 @@ pub(super) struct Inspect {
     #[arg(long, value_name = "N", requires = "block")]
     row: Option<u64>,
     #[command(flatten)]
-    format: FormatArgs,
+    format: TableArgs,
 }
 
 const HELP: &str = "\
@@ -46,11 +45,14 @@ Examples:
   rowstone inspect flights/000003.wal --format json
   rowstone inspect backups/generations/000001.generation";
 
+/// The position of the fields in the text of a part: behind its place and most of the names.
+const FIELDS_AT: usize = 10 + 2 + 8 + 2;
+
 impl Inspect {
     pub(super) fn run(self) -> Outcome {
         let options = InspectOptions { block: self.block, row: self.row };
         let as_json = self.format.is_json()?;
-        let mut output = Output::standard();
+        let mut output = self.format.output();
         let mut written = Ok(());
         let damaged = inspect(&DiskFs::new(), &self.file, options, |part| {
             if written.is_ok() {
@@ -70,7 +72,9 @@ impl Inspect {
 
 fn write(output: &mut Output, part: &InspectedPart, as_json: bool) -> std::io::Result<()> {
     if !as_json {
-        return writeln!(output, "{part}");
+        let text = part.to_string();
+        let (lead, fields) = text.split_at_checked(FIELDS_AT).unwrap_or((&text, ""));
+        return output.fold(lead, fields);
     }
     output.object(|object| {
         object.text("part", part.what);

@@ -34,7 +34,16 @@ impl Screen {
 
     /// The terminal on standard output. If it is no terminal, the variable `COLUMNS` decides.
     pub(super) fn of_standard_output() -> Self {
-        let columns = match terminal_size::terminal_size_of(io::stdout()) {
+        Self::of(terminal_size::terminal_size_of(io::stdout()))
+    }
+
+    /// Like [`of_standard_output`](Self::of_standard_output), for standard error.
+    pub(super) fn of_standard_error() -> Self {
+        Self::of(terminal_size::terminal_size_of(io::stderr()))
+    }
+
+    fn of(terminal: Option<(terminal_size::Width, terminal_size::Height)>) -> Self {
+        let columns = match terminal {
             Some((columns, _)) => Some(columns.0.into()),
             None => std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()),
         };
@@ -69,7 +78,7 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
 }
 
 /// Writes `text` in wrapped lines of at most `columns`. The first line starts with `lead`, and the
-/// others are indented by its width.
+/// others are indented by its width. A word that no line has room for is divided.
 pub(super) fn write_wrapped(
     output: &mut impl Write,
     columns: usize,
@@ -77,21 +86,44 @@ pub(super) fn write_wrapped(
     text: &str,
 ) -> io::Result<()> {
     let indent = width(lead);
+    if indent + width(text) <= columns {
+        return writeln!(output, "{}", format!("{lead}{text}").trim_end());
+    }
     let mut line = lead.to_owned();
     let mut is_empty = true;
-    for word in text.split_whitespace() {
-        if !is_empty && width(&line) + 1 + width(word) > columns {
-            writeln!(output, "{line}")?;
-            line = " ".repeat(indent);
-            is_empty = true;
-        }
-        if !is_empty {
+    let room = columns.saturating_sub(indent).max(1);
+    for word in text.split(char::is_whitespace) {
+        if word.is_empty() && !is_empty {
             line.push(' ');
         }
-        line.push_str(word);
-        is_empty = false;
+        for piece in pieces(word, room) {
+            if !is_empty && width(&line) + 1 + width(piece) > columns {
+                writeln!(output, "{}", line.trim_end())?;
+                line = " ".repeat(indent);
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(piece);
+            is_empty = false;
+        }
     }
     writeln!(output, "{}", line.trim_end())
+}
+
+/// Divides `word` into pieces of at most `columns`, or of one character.
+fn pieces(word: &str, columns: usize) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let starts = rest.char_indices().map(|(start, _)| start).skip(1).chain([rest.len()]);
+        let fits = |end: &usize| width(&rest[..*end]) <= columns;
+        let shortest = rest.chars().next()?.len_utf8();
+        let end = starts.take_while(fits).last().unwrap_or(shortest);
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        Some(piece)
+    })
 }
 
 /// Rows of a table under their columns.
@@ -313,5 +345,14 @@ mod tests {
         let mut out = Vec::new();
         write_wrapped(&mut out, 12, "a: ", "one two three 日本 日本").unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a: one two\n   three\n   日本 日本\n");
+        let wrapped = |columns, text: &str| {
+            let mut out = Vec::new();
+            write_wrapped(&mut out, columns, "- ", text).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(wrapped(11, "as  it is"), "- as  it is\n");
+        assert_eq!(wrapped(10, "as  it is  so"), "- as  it\n  is  so\n");
+        assert_eq!(wrapped(8, "a bcdefghijklmn o"), "- a\n  bcdefg\n  hijklm\n  n o\n");
+        assert_eq!((wrapped(1, "日本"), wrapped(9, "")), ("- 日\n  本\n".into(), "-\n".into()));
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome};
 use super::moving::KeyArgs;
 use super::open::{Create, open_to_read};
-use super::output::{Format, counted, print, with_thousands, write_counters, write_problems};
+use super::output::{Format, FormatArgs, counted, print, write_counters, write_problems};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::json::Object;
@@ -27,9 +27,8 @@ use crate::json::exec::Response;
 pub(super) struct Verify {
     /// The database
     db: PathBuf,
-    /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// Copy the current state of the database to a new directory.
@@ -89,33 +88,32 @@ impl Compact {
             db.ask_with("compact", put, |bytes, _| bar.reach(bytes))
         })?;
         let say = |[files, bytes]: [u64; 2]| {
-            format!("{} of {} bytes", counted(files, "file", "files"), with_thousands(bytes))
+            format!("{} of {}", counted(files, "file", "files"), counted(bytes, "byte", "bytes"))
         };
         let (before, after) = (say(before?), say(size(&db)?));
-        print(|output| match &self.table {
-            None => writeln!(output, "{before} merged into {after}"),
+        let done = match &self.table {
+            None => format!("{before} merged into {after}"),
             // The counters of files are those of the database: a file may belong to many tables.
-            Some(table) => writeln!(
-                output,
+            Some(table) => format!(
                 "merged the files of {table}; all tables together: {before} before, {after} now"
             ),
-        })?;
+        };
+        print(|output| output.fold("", &done))?;
         db.close()
     }
 }
 
 impl Verify {
     pub(super) fn run(self) -> Outcome {
+        let is_json = self.format.is_json()?;
         let db = open_to_read(&self.db)?;
         let report = Progress::during("bytes", db.stats().get("file_bytes"), |bar| {
             db.verify_with(|bytes| bar.advance(bytes))
         })?;
-        print(|output| match self.format {
-            Format::Json | Format::Ndjson => {
-                output.write_all(&Response::verified(&report).into_line())
-            }
-            Format::Table | Format::Csv => {
-                write_counters(output, &report.checked, self.format)?;
+        print(|output| match is_json {
+            true => output.write_all(&Response::verified(&report).into_line()),
+            false => {
+                write_counters(output, &report.checked, Format::Table)?;
                 report.torn.iter().try_for_each(|torn| writeln!(output, "note: {torn}"))?;
                 write_problems(output, &report.problems)
             }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
 use super::open::{Create, open_to_read};
-use super::output::{Format, Output, counted, print, with_thousands};
+use super::output::{Format, FormatArgs, Output, counted, print, write_cells};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{ClosedGate, Moved};
@@ -83,9 +83,8 @@ enum GateCommand {
     List {
         /// The database
         db: PathBuf,
-        /// How to print the list
-        #[arg(long, value_enum, default_value_t = Format::Table)]
-        format: Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
 }
 
@@ -189,7 +188,7 @@ impl Gate {
         let (op, db, table, mode, keys) = match &self.command {
             GateCommand::Set { db, table, mode, keys } => ("gate", db, table, Some(mode), keys),
             GateCommand::Lift { db, table, keys } => ("lift_gate", db, table, None, keys),
-            GateCommand::List { db, format } => return list_gates(db, *format),
+            GateCommand::List { db, format } => return list_gates(db, format.get()),
         };
         let db = Writer::open(db, Create::Never)?;
         db.ask(op, |request| {
@@ -216,11 +215,11 @@ fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io:
             writeln!(output, "{:width$}  {:8}  {}", gate.table, gate.mode.as_str(), gate.range)
         }),
         Format::Csv => {
-            writeln!(output, "TableName,Mode,Range")?;
-            gates.iter().try_for_each(|gate| {
-                let range = gate.range.to_string().replace('"', "\"\"");
-                writeln!(output, "{},{},\"{range}\"", gate.table, gate.mode)
-            })
+            let row = |gate: &ClosedGate| {
+                vec![gate.table.clone(), gate.mode.to_string(), gate.range.to_string()]
+            };
+            let (columns, rows) = (["table", "mode", "range"], gates.iter().map(row).collect());
+            write_cells(output, &columns, rows, Vec::new(), format)
         }
         Format::Ndjson => gates.iter().try_for_each(|gate| writeln!(output, "{}", json(gate))),
         Format::Json => writeln!(output, "{}", json::array(gates.iter().map(json))),
@@ -263,8 +262,8 @@ impl ImportRange {
 pub(super) fn tell(done: &str, moved: &Moved) -> Outcome {
     let entities = counted(moved.entities, "entity", "entities");
     let files = counted(moved.files, "file", "files");
-    let bytes = with_thousands(moved.bytes);
-    print(|output| writeln!(output, "{done} {entities} in {files} of {bytes} bytes"))
+    let bytes = counted(moved.bytes, "byte", "bytes");
+    print(|output| output.fold("", &format!("{done} {entities} in {files} of {bytes}")))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use super::csv;
 use super::failure::{Failure, Outcome};
 use super::files::Overwrite;
-use super::layout::{Layout, Screen, padded, width};
+use super::layout::{Layout, Screen, padded, width, write_wrapped};
 pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
@@ -22,9 +22,10 @@ use crate::json::{self, Object, Scalar};
 use crate::model::{Entity, SYSTEM_PROPERTIES, ValueRef};
 
 /// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Aligned columns, for people
+    #[default]
     #[value(alias = "text")]
     Table,
     /// One JSON document
@@ -36,7 +37,7 @@ pub(super) enum Format {
 }
 
 /// The option `--format`, and `--json`, its other spelling for one of its values.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(super) struct FormatArgs {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -47,7 +48,7 @@ pub(super) struct FormatArgs {
 }
 
 /// The options of commands that print tables.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(super) struct TableArgs {
     #[command(flatten)]
     format: FormatArgs,
@@ -85,16 +86,25 @@ impl TableArgs {
         self.format.get()
     }
 
-    /// As [`print`], but does not fit tables to the terminal if they are to be wide.
+    /// As [`FormatArgs::is_json`].
+    pub(super) fn is_json(self) -> Outcome<bool> {
+        self.format.is_json()
+    }
+
+    /// Returns standard output. Tables do not fit the terminal if they are to be wide.
+    pub(super) fn output(self) -> Output {
+        let output = Output::standard();
+        Output { screen: if self.wide { Screen::WIDE } else { output.screen }, ..output }
+    }
+
+    /// As [`print`], to [`output`](Self::output).
     pub(super) fn print<E: Into<Failure>>(
         self,
         write: impl FnOnce(&mut Output) -> std::result::Result<(), E>,
     ) -> Outcome {
-        let wide = self.wide.then_some(Screen::WIDE);
-        print(|output| {
-            output.screen = wide.unwrap_or(output.screen);
-            write(output)
-        })
+        let mut output = self.output();
+        write(&mut output).map_err(Into::into)?;
+        output.finish()
     }
 }
 
@@ -122,6 +132,12 @@ impl Output {
     /// Flushes the output, and fails if it cannot be written.
     pub(super) fn finish(mut self) -> Outcome {
         Ok(self.to.flush()?)
+    }
+
+    /// Writes a line of text for people. If the screen is too narrow for it, it is wrapped, and
+    /// indented by the width of `lead`.
+    pub(super) fn fold(&mut self, lead: &str, text: &str) -> io::Result<()> {
+        write_wrapped(self, self.screen.at_most(usize::MAX), lead, text)
     }
 
     /// Writes a line with one JSON object, whose members `put` writes.
@@ -172,9 +188,7 @@ impl Write for Output {
 pub(super) fn print<E: Into<Failure>>(
     write: impl FnOnce(&mut Output) -> std::result::Result<(), E>,
 ) -> Outcome {
-    let mut output = Output::standard();
-    write(&mut output).map_err(Into::into)?;
-    output.finish()
+    TableArgs::default().print(write)
 }
 
 /// Prints entities as they arrive. `entities` may be called twice, because CSV first needs the
@@ -418,11 +432,10 @@ pub(super) fn write_counters(
 
 /// Writes the problems of a verification, and their number.
 pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Result<()> {
-    problems.iter().try_for_each(|problem| writeln!(output, "problem: {problem}"))?;
-    match problems.len() {
+    problems.iter().try_for_each(|problem| output.fold("problem: ", problem))?;
+    match problems.len() as u64 {
         0 => writeln!(output, "no problems"),
-        1 => writeln!(output, "1 problem"),
-        count => writeln!(output, "{count} problems"),
+        count => writeln!(output, "{}", counted(count, "problem", "problems")),
     }
 }
 

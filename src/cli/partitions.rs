@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::layout::{cut, padded, width, write_wrapped};
+use super::layout::{Screen, cut, padded, width};
 use super::open::{open_to_read, pause};
 use super::output::{
     Format, Output, TableArgs, counted, print, whole, with_thousands, without_control, write_cells,
@@ -55,8 +55,11 @@ Ranges: contiguous spans of keys, each with its own files. Only the process that
 open knows their reads and writes a second. If it listens on the database's control socket, this
 command asks it; otherwise the cells of the load are empty.
 
-Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
-million of each table in key order unless --exact is given.
+Their figures are from the metadata of files: entries include overwritten versions of entities until a
+merge removes them, and lack what is only in the log. JSON and CSV call them entities.
+
+Partitions: all entities with one PartitionKey. They are counted by reading keys, at most a million of
+each table in key order unless --exact is given. CSV has the ranges only.
 
 The newest tenth: the table is cut into twenty parts with equally many entities, in key order, and
 each bar says which share of the newest tenth of the entities is in that part. New keys that always come last
@@ -150,12 +153,8 @@ fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> 
             Ok(())
         }
         Format::Csv => {
-            let rows = pictures.iter().flat_map(|picture| {
-                let row = |cells| [vec![picture.table.clone()], cells].concat();
-                picture.range_cells().into_iter().map(row)
-            });
-            let columns = [&["table"], &RANGE_COLUMNS[..]].concat();
-            write_cells(output, &columns, rows.collect(), Vec::new(), format)
+            let rows = pictures.iter().flat_map(Picture::csv_rows).collect();
+            write_cells(output, &CSV_COLUMNS, rows, Vec::new(), format)
         }
         Format::Json | Format::Ndjson => {
             output.items(&pictures.iter().map(picture_json).collect::<Vec<_>>(), format)
@@ -183,14 +182,23 @@ fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
         let is_number = |name: &&str| !matches!(*name, "from" | "below" | "load");
         let right = columns.iter().map(is_number).collect();
         write_cells(output, columns, picture.range_cells(), right, Format::Table)?;
+        let read = if data.complete { "counted" } else { "of the entities that were read" };
+        writeln!(output)?;
+        output.fold(
+            "",
+            &format!(
+                "ranges: estimates from the files; entries include overwritten versions and lack \
+                 what is only in the log. partitions: {read}"
+            ),
+        )?;
     }
     write_bars(output, picture)
 }
 
 fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
-    let (data, ranges) = (&picture.data, &picture.ranges);
+    let (data, ranges, screen) = (&picture.data, &picture.ranges, output.screen());
     let row = |range: &PartitionRange, length: f64, text: String| {
-        (bound_text(range.low.as_ref(), "(start)"), length, text)
+        (key_text(&bound_text(range.low.as_ref(), "(start)"), screen), length, text)
     };
     if ranges.len() > 1 {
         writeln!(output, "\nbytes of each range")?;
@@ -208,7 +216,7 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
     }
     let shown = data.largest.len() as u64;
     writeln!(output, "\nlargest partitions, {shown} of {}", with_thousands(data.partitions))?;
-    bars(output, &data.largest.iter().map(|p| size_row(p, data)).collect::<Vec<_>>())?;
+    bars(output, &data.largest.iter().map(|p| size_row(p, data, screen)).collect::<Vec<_>>())?;
     let middle = format!(
         "in the middle {}; {} with one; keys and time go the same way in {:.0} % of the cases",
         counted(data.median_entities, "entity", "entities"),
@@ -216,7 +224,7 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
         100.0 * data.ascending,
     );
     writeln!(output)?;
-    write_wrapped(output, output.screen().at_most(usize::MAX), "", &middle)?;
+    output.fold("", &middle)?;
     writeln!(output, "\nwhere the newest tenth is, by twentieths of the table in key order")?;
     let slices = data.newest.iter().enumerate();
     let rows = slices
@@ -224,11 +232,11 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
     bars(output, &rows.collect::<Vec<_>>())
 }
 
-fn size_row(partition: &PartitionSize, data: &DataShape) -> (String, f64, String) {
+fn size_row(partition: &PartitionSize, data: &DataShape, screen: Screen) -> (String, f64, String) {
     let share = 100.0 * partition.bytes as f64 / data.bytes.max(1) as f64;
     let entities = counted(partition.entities, "entity", "entities");
     let text = format!("{}, {entities}, {share:.1} %", size_text(partition.bytes));
-    (key_text(&partition.partition_key), partition.bytes as f64, text)
+    (key_text(&partition.partition_key, screen), partition.bytes as f64, text)
 }
 
 /// Draws one bar per row. A row consists of a name, the length of its bar, and a text to print
@@ -265,7 +273,7 @@ const RANGE_COLUMNS: [&str; 11] = [
     "from",
     "below",
     "bytes",
-    "entities",
+    "entries",
     "tombstones",
     "files",
     "sources",
@@ -275,7 +283,46 @@ const RANGE_COLUMNS: [&str; 11] = [
     "load",
 ];
 
+/// The members of a range in JSON. Its bounds are two columns each.
+const CSV_COLUMNS: [&str; 15] = [
+    "table",
+    "id",
+    "low_partition_key",
+    "low_row_key",
+    "high_partition_key",
+    "high_row_key",
+    "bytes",
+    "entities",
+    "tombstones",
+    "files",
+    "sources",
+    "debt",
+    "reads_per_second",
+    "writes_per_second",
+    "load",
+];
+
 impl Picture {
+    /// Returns a row of CSV for each range, with whole keys and plain numbers.
+    fn csv_rows(&self) -> impl Iterator<Item = Vec<String>> {
+        let keys = |bound: &Option<RangeBound>| {
+            let RangeBound { partition_key, row_key } = bound.clone().unwrap_or_default();
+            [partition_key, row_key]
+        };
+        self.ranges.iter().map(move |range| {
+            let PartitionRange { id, low, high, bytes, entities, tombstones, .. } = range;
+            let PartitionRange { files, sources, debt, reads, writes, pattern, .. } = range;
+            let load = [reads.to_string(), writes.to_string(), pattern.name().to_owned()];
+            let load = if self.is_load_known { load } else { Default::default() };
+            let mut row = vec![self.table.clone(), id.to_string()];
+            row.extend(keys(low).into_iter().chain(keys(high)));
+            row.extend([bytes, entities, tombstones].map(u64::to_string));
+            row.extend([files.to_string(), sources.to_string(), debt.to_string()]);
+            row.extend(load);
+            row
+        })
+    }
+
     /// Returns a row for each range. Its cells of the load are empty if the load is not known.
     fn range_cells(&self) -> Vec<Vec<String>> {
         let load = |range| if self.is_load_known { load_cells(range) } else { Default::default() };
@@ -307,15 +354,19 @@ fn load_cells(range: &PartitionRange) -> [String; 3] {
 fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
     match bound {
         None => none.to_owned(),
-        Some(bound) if bound.row_key.is_empty() => key_text(&bound.partition_key),
-        Some(bound) => key_text(&format!("{} / {}", bound.partition_key, bound.row_key)),
+        Some(bound) if bound.row_key.is_empty() => bound.partition_key.clone(),
+        Some(bound) => format!("{} / {}", bound.partition_key, bound.row_key),
     }
 }
 
 /// Formats a key for a line of text: control characters escaped, truncated if it is long.
-fn key_text(key: &str) -> String {
-    let text = cut(&without_control(key), KEY_CHARS_MAX).into_owned();
-    if text.is_empty() { "''".to_owned() } else { text }
+fn key_text(key: &str, screen: Screen) -> String {
+    let text = without_control(key);
+    match screen {
+        _ if text.is_empty() => "''".to_owned(),
+        Screen::WIDE => text,
+        _ => cut(&text, KEY_CHARS_MAX).into_owned(),
+    }
 }
 
 /// Formats bytes in the unit that leaves at most three digits before the point.
@@ -333,6 +384,7 @@ fn picture_json(picture: &Picture) -> String {
         object.raw("data", json::object(|object| put_shape(object, &picture.data)));
         let known = picture.is_load_known;
         let put = |object: &mut Object<'_>, range: &PartitionRange| put_range(object, range, known);
+        object.raw("ranges_are_estimates", true);
         object.objects("ranges", &picture.ranges, put);
     })
 }
@@ -368,10 +420,12 @@ mod tests {
 
     #[test]
     fn keys_fit_their_line() {
-        assert_eq!(key_text("a\tb"), "a\\tb");
-        assert_eq!(key_text(""), "''");
-        assert_eq!(key_text(&"x".repeat(40)).chars().count(), KEY_CHARS_MAX);
-        assert_eq!(key_text(&"x".repeat(KEY_CHARS_MAX)), "x".repeat(KEY_CHARS_MAX));
+        let plain = |key: &str| key_text(key, Screen::PLAIN);
+        assert_eq!(plain("a\tb"), "a\\tb");
+        assert_eq!(plain(""), "''");
+        assert_eq!(plain(&"x".repeat(40)).chars().count(), KEY_CHARS_MAX);
+        assert_eq!(plain(&"x".repeat(KEY_CHARS_MAX)), "x".repeat(KEY_CHARS_MAX));
+        assert_eq!(key_text(&"x".repeat(40), Screen::WIDE), "x".repeat(40));
     }
 
     #[test]
@@ -386,6 +440,9 @@ mod tests {
         let (table, ranges) = ("t".into(), Vec::new());
         let text = picture_json(&Picture { table, ranges, is_load_known: false, data });
         assert!(text.starts_with("{\"table\":\"t\",\"data\":{\"complete\":false,"), "{text}");
-        assert!(text.ends_with("\"newest\":[]},\"ranges\":[]}"), "{text}");
+        assert!(
+            text.ends_with("\"newest\":[]},\"ranges_are_estimates\":true,\"ranges\":[]}"),
+            "{text}"
+        );
     }
 }

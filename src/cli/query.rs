@@ -13,12 +13,14 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::StringValueParser;
 
 use super::endpoint::Place;
 #[cfg(feature = "remote")]
 use super::endpoint::{AccountArgs, Service};
 use super::failure::{Failure, Outcome, eprint_line};
-use super::open::{FilterArgs, open_to_read};
+use super::layout::{Screen, width};
+use super::open::{FilterArgs, Trimmed, open_to_read};
 use super::order::{self, Order};
 use super::output::{
     Format, Output, TableArgs, average, with_thousands, write_cells, write_entities,
@@ -33,6 +35,9 @@ use crate::table::Table;
 /// The maximum number of entities on a page that is printed for people.
 const PAGE_ENTITIES: usize = 1_000;
 
+/// The length of a name and the space after it in the text of [`Explain`].
+const EXPLAIN_NAME_BYTES: usize = 11;
+
 /// Print the entities that match a filter, in key order.
 #[derive(Args)]
 #[command(after_long_help = QUERY_HELP)]
@@ -45,6 +50,7 @@ pub(super) struct Query {
     filter: FilterArgs,
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
+    #[arg(value_parser = Trimmed(StringValueParser::new()))]
     select: Option<Vec<String>>,
     /// At most this many entities
     #[arg(long, alias = "limit", value_name = "N", conflicts_with_all = ["count", "aggregate"])]
@@ -168,8 +174,8 @@ impl Query {
         if !self.explain {
             note(&table, &filter, Some(&self.named()), matched.get());
         }
-        if let Some(more) = more {
-            eprint_line(&more);
+        if let Some((more, how)) = more {
+            eprint_more(&more, &how);
         }
         Ok(db.close()?)
     }
@@ -221,7 +227,7 @@ impl Query {
         order: &Order,
         query: query::Query,
         matched: &Cell<bool>,
-    ) -> Outcome<Option<String>> {
+    ) -> Outcome<Option<(String, String)>> {
         let top = self.top.or_else(|| self.is_cut().then_some(PAGE_ENTITIES));
         let (entities, has_more) = order.sorted(query, top, order::BYTES_MAX)?;
         matched.set(!entities.is_empty());
@@ -229,7 +235,9 @@ impl Query {
         write_entities(output, each, self.names(), self.format.get())?;
         let shown = with_thousands(entities.len() as u64);
         let is_to_tell = has_more && self.top.is_none();
-        Ok(is_to_tell.then(|| format!("{shown} shown, there are more: --top N shows N of them")))
+        Ok(is_to_tell.then(|| {
+            (format!("{shown} shown, there are more:"), "--top N shows N of them".to_owned())
+        }))
     }
 
     /// Prints a page, and returns the continuation if there is more.
@@ -238,7 +246,7 @@ impl Query {
         output: &mut Output,
         query: query::Query,
         matched: &Cell<bool>,
-    ) -> Outcome<Option<String>> {
+    ) -> Outcome<Option<(String, String)>> {
         // Sets no time budget, because it could end a page without entities, which is of no use to
         // a person.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
@@ -248,7 +256,8 @@ impl Query {
         let shown = with_thousands(page.entities().len() as u64);
         Ok(page.next().map(|Token { partition_key, row_key }| {
             let (pk, rk) = (quoted(partition_key), quoted(row_key));
-            format!("{shown} shown, there are more: go on with --next-pk={pk} --next-rk={rk}")
+            let how = format!("--next-pk={pk} --next-rk={rk}");
+            (format!("{shown} shown, there are more: go on with"), how)
         }))
     }
 
@@ -266,8 +275,12 @@ impl Query {
                 }
             });
         }
-        writeln!(output, "{explain}")?;
-        notes.iter().try_for_each(|note| writeln!(output, "note       {note}"))
+        for line in explain.to_string().lines() {
+            // The text begins behind the name.
+            let (name, text) = line.split_at_checked(EXPLAIN_NAME_BYTES).unwrap_or((line, ""));
+            output.fold(name, text)?;
+        }
+        notes.iter().try_for_each(|note| output.fold("note       ", note))
     }
 
     /// Prints the result for all entities.
@@ -350,7 +363,7 @@ impl Query {
         })?;
         if self.top.is_none() && top.is_some_and(|top| count.get() == top as u64) {
             let shown = with_thousands(count.get());
-            eprint_line(&format!("{shown} shown, there may be more: --top N shows N of them"));
+            eprint_more(&format!("{shown} shown, there may be more:"), "--top N shows N of them");
         }
         Ok(())
     }
@@ -374,8 +387,8 @@ impl Measure for u64 {
         *self
     }
 
-    fn cells(&self, _for_people: bool) -> Vec<(&'static str, String)> {
-        vec![("count", self.to_string())]
+    fn cells(&self, for_people: bool) -> Vec<(&'static str, String)> {
+        vec![("count", count_text(*self, for_people))]
     }
 
     fn put(&self, object: &mut Object<'_>) {
@@ -383,7 +396,7 @@ impl Measure for u64 {
     }
 
     fn for_people(&self) -> String {
-        format!("{self}\n")
+        format!("{}\n", with_thousands(*self))
     }
 }
 
@@ -397,7 +410,8 @@ impl Measure for Aggregate {
             Number::Double(value) if for_people && name == "avg" => average(value),
             number => number_text(number),
         };
-        let counts = counts(self).into_iter().map(|(name, count)| (name, count.to_string()));
+        let counts = counts(self).into_iter();
+        let counts = counts.map(|(name, count)| (name, count_text(count, for_people)));
         let numbers = numbers(self)
             .into_iter()
             .map(|(name, number)| (name, number.map(|n| text(name, n)).unwrap_or_default()));
@@ -411,6 +425,21 @@ impl Measure for Aggregate {
     fn for_people(&self) -> String {
         let lines = self.cells(true).into_iter().map(|(name, text)| format!("{name:<9} {text}"));
         lines.map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+}
+
+fn count_text(count: u64, for_people: bool) -> String {
+    if for_people { with_thousands(count) } else { count.to_string() }
+}
+
+/// Prints on standard error that there are more entities, and how to see them. A command for that
+/// gets a line of its own if both do not fit the terminal, and is not wrapped.
+fn eprint_more(more: &str, how: &str) {
+    let (line, columns) =
+        (format!("{more} {how}"), Screen::of_standard_error().at_most(usize::MAX));
+    match width(&line) <= columns {
+        true => eprint_line(&line),
+        false => eprint_line(&format!("{more}\n  {how}")),
     }
 }
 

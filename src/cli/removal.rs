@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
-use super::output::{counted, print, with_thousands};
+use super::output::{counted, print};
 use super::writer::Writer;
 use crate::json::Object;
 
@@ -41,19 +41,20 @@ impl Removal {
             None => format!("about {}", all(size.number("entities_about").unwrap_or_default())),
         };
         let what = format!("{entities} of {table}");
-        let bytes = with_thousands(size.number("bytes").unwrap_or_default());
-        self.confirm(&format!("{what}, about {bytes} bytes in files"))?;
+        let bytes_text = |bytes| counted(bytes, "byte", "bytes");
+        let bytes = bytes_text(size.number("bytes").unwrap_or_default());
+        self.confirm(&format!("{what}, about {bytes} in files"))?;
         let removed = db.ask(op, |request| {
             put(request);
             request.raw("reclaim", true);
         })?;
-        let freed = with_thousands(removed.number("freed_bytes").unwrap_or_default());
+        let freed = bytes_text(removed.number("freed_bytes").unwrap_or_default());
         print(|output| {
-            writeln!(output, "removed {what}; {freed} bytes of table files given back")?;
+            writeln!(output, "removed {what}; {freed} of table files given back")?;
             HOLDERS.iter().try_for_each(|(member, holder)| {
                 match removed.number(member).unwrap_or_default() {
                     0 => Ok(()),
-                    bytes => writeln!(output, "{holder} {} bytes", with_thousands(bytes)),
+                    bytes => writeln!(output, "{holder} {}", bytes_text(bytes)),
                 }
             })
         })?;

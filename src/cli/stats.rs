@@ -22,6 +22,9 @@ pub(super) struct Stats {
     /// How to print the counters
     #[arg(long, value_enum, default_value_t = StatsFormat::Table)]
     format: StatsFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format", hide = true)]
+    json: bool,
     /// Explain each counter
     #[arg(long)]
     explain: bool,
@@ -62,7 +65,10 @@ enum StatsFormat {
 }
 
 impl Stats {
-    pub(super) fn run(self) -> Outcome {
+    pub(super) fn run(mut self) -> Outcome {
+        if self.json {
+            self.format = StatsFormat::Json;
+        }
         let format = self.bill_format()?;
         let db = open_to_read(&self.db)?;
         if let Some(format) = format {

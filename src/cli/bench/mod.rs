@@ -17,12 +17,14 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::EnumValueParser;
 
 use self::report::Report;
 use self::settings::Settings;
 use self::stage::Stage;
 use self::workload::{DEFAULT, Kind, Run};
 use super::failure::{Failure, Outcome};
+use super::open::Trimmed;
 use super::output::Output;
 use super::progress::Progress;
 use crate::clock::SystemClock;
@@ -37,7 +39,8 @@ pub(super) struct Bench {
     /// fillseq,fillbatch,fillsync, fillrandom,overwrite,readrandom,
     /// readmissing,readseq,readreverse, seekrandom,filterscan,compact,
     /// readrandom,readseq,filterscan, readwhilewriting]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(value_parser = Trimmed(EnumValueParser::<Kind>::new()))]
     benchmarks: Vec<Kind>,
     #[command(flatten)]
     settings: Settings,

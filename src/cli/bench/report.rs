@@ -7,7 +7,7 @@ use super::entities::Shape;
 use super::settings::Settings;
 use super::workload::Kind;
 use crate::cli::histogram::Histogram;
-use crate::cli::output::{Format, Output, with_thousands};
+use crate::cli::output::{Format, Output, counted, with_thousands};
 use crate::db::Db;
 use crate::json::{self, Object};
 
@@ -34,7 +34,9 @@ const COUNTERS: [&str; 16] = [
     "stall_micros",
 ];
 /// Length of the longest bar of a histogram, in characters.
-const BAR_CHARS: f64 = 40.0;
+const BAR_CHARS: usize = 40;
+/// Length of a line of a histogram before its bar.
+const LISTED_CHARS: usize = 62;
 
 /// Writes the report to `output`, in the format that `settings` choose.
 pub(super) struct Report<'r> {
@@ -67,10 +69,9 @@ impl Report<'_> {
         let num = with_thousands(shape.num);
         let rows = with_thousands(shape.partition_rows);
         writeln!(output, "rowstone:   version {}", env!("CARGO_PKG_VERSION"))?;
-        writeln!(
-            output,
-            "entities:   {num} of {entity_bytes} bytes in keys and values, {rows} a partition"
-        )?;
+        let bytes = counted(entity_bytes, "byte", "bytes");
+        let text = format!("{num} of {bytes} in keys and values, {rows} a partition");
+        output.fold("entities:   ", &text)?;
         writeln!(output, "durability: {durability} (fillsync: sync)")?;
         writeln!(output, "clients:    {threads}; seed {seed}; every answer is checked\n")?;
         output.flush()
@@ -96,19 +97,19 @@ impl Report<'_> {
             return self.output.flush();
         }
         let (name, output) = (kind.name(), &mut self.output);
-        write_rate(output, &name, tally)?;
-        let found = with_thousands(tally.found);
-        match kind {
+        let found = match kind {
             Kind::ReadRandom | Kind::ReadWhileWriting | Kind::ReadMissing => {
-                writeln!(output, "; {found} found")?;
+                format!("; {} found", with_thousands(tally.found))
             }
-            Kind::SeekRandom | Kind::FilterScan => writeln!(output, "; {found} entities given")?,
-            _ => writeln!(output)?,
-        }
+            Kind::SeekRandom | Kind::FilterScan => {
+                format!("; {} given", counted(tally.found, "entity", "entities"))
+            }
+            _ => String::new(),
+        };
+        write_rate(output, &name, tally, &found)?;
         write_latencies(output, &tally.latencies, self.settings.histogram)?;
         if let Some(beside) = beside {
-            write_rate(output, "  the writer", beside)?;
-            writeln!(output)?;
+            write_rate(output, "  the writer", beside, "")?;
             write_latencies(output, &beside.latencies, self.settings.histogram)?;
         }
         output.flush()
@@ -133,36 +134,38 @@ impl Report<'_> {
     }
 }
 
-fn write_rate(output: &mut Output, name: &str, tally: &Tally) -> std::io::Result<()> {
+fn write_rate(output: &mut Output, name: &str, tally: &Tally, found: &str) -> std::io::Result<()> {
     let (micros, rate) = (tally.micros_per_operation(), with_thousands(tally.per_second() as u64));
-    let (megabytes, count) = (tally.megabytes_per_second(), with_thousands(tally.operations));
+    let megabytes = tally.megabytes_per_second();
+    let operations = counted(tally.operations, "operation", "operations");
     let seconds = tally.elapsed.as_secs_f64();
-    write!(
-        output,
-        "{name:<16} : {micros:>10.3} micros/op {rate:>12} ops/sec {megabytes:>8.1} MB/s; \
-         {count} operations in {seconds:.3} s"
-    )
+    let text = format!(
+        "micros/op {rate:>12} ops/sec {megabytes:>8.1} MB/s; \
+         {operations} in {seconds:.3} s{found}"
+    );
+    output.fold(&format!("{name:<16} : {micros:>10.3} "), &text)
 }
 
 fn write_latencies(output: &mut Output, times: &Histogram, listed: bool) -> std::io::Result<()> {
     if times.count() < 2 {
         return Ok(());
     }
-    write!(output, "{:<16} :", "  micros")?;
-    for (percent, name) in PERCENTILES {
-        write!(output, " {name} {:.2} ", micros(times.percentile(percent)))?;
-    }
-    writeln!(output, " max {:.2}", micros(times.max()))?;
+    let percentiles = PERCENTILES.map(|(percent, name)| (name, times.percentile(percent)));
+    let shown = percentiles.into_iter().chain([("max", times.max())]);
+    let shown = shown.map(|(name, nanos)| format!("{name} {:.2}", micros(nanos)));
+    output.fold(&format!("{:<16} : ", "  micros"), &shown.collect::<Vec<_>>().join("  "))?;
     if !listed {
         return Ok(());
     }
     let listing = times.listing();
     let most = listing.iter().map(|row| row.count).max().unwrap_or(1) as f64;
+    let room = output.screen().at_most(LISTED_CHARS + BAR_CHARS).saturating_sub(LISTED_CHARS);
+    let bar_chars = room as f64;
     let mut below = 0;
     for row in listing {
         below += row.count;
         let percent = |count: u64| 100.0 * count as f64 / times.count() as f64;
-        let bar = "#".repeat((row.count as f64 * BAR_CHARS / most).round() as usize);
+        let bar = "#".repeat((row.count as f64 * bar_chars / most).round() as usize);
         let text = format!(
             "  [{:>12.3}, {:>12.3}) {:>10} {:>8.3}% {:>8.3}% {bar}",
             micros(row.from),

@@ -297,7 +297,8 @@ impl Report<'_> {
         let share = |kind: Kind| format!("{} % {}", self.mix.percent(kind), kind.name());
         let mut shares: Vec<_> = shown().map(share).collect();
         let last = shares.pop().unwrap_or_default();
-        writeln!(output, "partition '{}', {} and {last}", self.partition, shares.join(", "))?;
+        let shares = shares.join(", ");
+        output.fold("", &format!("partition '{}', {shares} and {last}", self.partition))?;
         writeln!(output, "\nas fast as possible, here:")?;
         let width = shown().map(|kind| kind.name().len()).max().unwrap_or(0);
         for kind in shown() {
@@ -322,7 +323,10 @@ impl Report<'_> {
             writeln!(output, "\nfail: this machine takes {most} entities/s of them")?;
         }
         match &self.advice {
-            Some(advice) => writeln!(output, "\n{advice}"),
+            Some(advice) => {
+                writeln!(output)?;
+                output.fold("", &advice.to_string())
+            }
             None => Ok(()),
         }
     }

@@ -307,6 +307,28 @@ fn exports_can_be_imported_unchanged() {
     assert_eq!(place.ok("export csv parts --format csv"), csv);
     place.ok("export db parts --format csv --out out.csv");
     assert_eq!(place.read("out.csv"), csv);
+    place.ok("export db parts --out Out2.CSV");
+    assert_eq!(place.read("Out2.CSV"), csv);
+    place.ok("export db parts --out out.json");
+    assert_eq!(place.read("out.json"), place.ok("export db parts --json"));
+    for name in ["out.ndjson", "out.jsonl", "out"] {
+        place.ok(&format!("export db parts --out {name}"));
+        assert_eq!(place.read(name), exported, "{name}");
+    }
+    for (arguments, note) in [
+        ("--out out.txt", "note: out.txt gets ndjson: --format chooses another format\n"),
+        ("--out wrong.csv --format ndjson", "note: wrong.csv gets ndjson, as --format says\n"),
+        ("--out out.md --format table", ""),
+    ] {
+        let run = place.run(&format!("export db parts {arguments}"));
+        assert_eq!((run.status, &*run.err), (Some(0), note), "{arguments}");
+    }
+    assert_eq!((place.read("out.txt"), place.read("wrong.csv")), (exported.clone(), exported));
+    #[cfg(feature = "parquet")]
+    {
+        place.ok("export db parts --out out.parquet");
+        assert!(std::fs::read(place.path("out.parquet")).unwrap().starts_with(b"PAR1"));
+    }
     assert!(!place.ok("export db parts --no-metadata").contains("odata"));
 }
 
@@ -381,13 +403,13 @@ fn tables_are_described_and_compacted() {
     let place = parts();
     place.put("parts", r#"{"PartitionKey":"nuts","RowKey":"m5","Stock":700,"Price":"dear"}"#);
     let lines = [
-        "Property,Type,Entities,Least,Greatest",
-        "PartitionKey,Edm.String,3,bolts,nuts",
-        "RowKey,Edm.String,3,m4,m5",
-        "Made,Edm.DateTime,1,2024-05-01T10:00:00Z,2024-05-01T10:00:00Z",
-        "Price,Edm.String,1,dear,dear",
-        "Price,Edm.Double,1,0.12,0.12",
-        "Stock,Edm.Int32,2,5,700",
+        "property,type,entities,least,greatest,bounds_exact",
+        "PartitionKey,Edm.String,3,bolts,nuts,true",
+        "RowKey,Edm.String,3,m4,m5,true",
+        "Made,Edm.DateTime,1,2024-05-01T10:00:00Z,2024-05-01T10:00:00Z,true",
+        "Price,Edm.String,1,dear,dear,true",
+        "Price,Edm.Double,1,0.12,0.12,true",
+        "Stock,Edm.Int32,2,5,700,true",
         "",
     ];
     let csv = place.ok("describe db parts --format csv");
@@ -440,11 +462,121 @@ fn tables_fit_the_terminal() {
         "wear db",
         "backups list kept",
         "advise db",
+        "inspect db/MANIFEST-000001",
+        "inspect kept/generations/000001.generation",
+        "query db parts --filter A~lt~1~and~PartitionKey~ge~'bolts'~and~RowKey~gt~'m4'~and~A~ne~7 --explain",
+        "backup db kept",
+        "restore kept again",
+        "restore kept db --table parts --into moved",
+        "bench bench --num 20 --histogram",
+        "compact db",
+        "compare db again --format table",
     ] {
+        let run = |columns: &str, arguments: &str| {
+            let words = arguments.split(' ').map(|word| word.replace('~', " "));
+            let mut command = place.command("");
+            Run::of(command.args(words).env("COLUMNS", columns).output().unwrap()).out
+        };
         let text = run("72", arguments);
         let long = text.lines().find(|line| line.chars().count() > 72);
         assert_eq!(long, None, "{arguments}");
     }
+}
+
+/// Repeated writes of the same entities count once, in each command.
+#[test]
+fn counts_do_not_depend_on_merges() {
+    let place = Place::new();
+    let row = |i| format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{i:05}\",\"A\":{i}}}\n");
+    let rows: String = (0..6_000).map(row).collect();
+    for _ in 0..2 {
+        place.feed("import db Tab - --mode upsert --durability os", &rows).ok();
+        place.ok("backup db kept");
+        assert!(place.ok("tables db --format csv").contains("\nTab,6000,true,"));
+        let shown = place.ok("partitions db");
+        assert!(shown.starts_with("Tab: 6,000 entities in 1 range of 1 partition\n"), "{shown}");
+        assert!(shown.contains("  entries  ") && shown.contains("\nranges: estimates "), "{shown}");
+    }
+    let json = place.ok("partitions db --format json");
+    assert!(json.contains(r#""ranges_are_estimates":true,"ranges":[{"#), "{json}");
+    assert_eq!(place.ok("query db Tab --count"), "6,000\n");
+    assert_eq!(place.ok("query db Tab --count --format csv"), "count\n6000\n");
+    let explained = place.ok("query db Tab --explain");
+    assert!(explained.contains(" looked at, 6,000 returned\n"), "{explained}");
+    assert!(
+        place.ok("query db Tab --aggregate A").starts_with("rows      6,000\nintegers  6,000\n")
+    );
+}
+
+/// Each command that prints data takes --format, and refuses CSV if its result has no rows.
+#[test]
+fn formats_have_one_meaning() {
+    let place = parts();
+    place.ok("backup db kept");
+    let rows = [
+        ("tables db", "TableName,Entities,Exact,Bytes"),
+        ("describe db parts", "property,type,entities,least,greatest,bounds_exact"),
+        ("partitions db", "table,id,low_partition_key,"),
+        ("query db parts --top 1", "PartitionKey,RowKey,Price"),
+        ("query db parts --count", "count"),
+        ("scan db parts --top 1", "PartitionKey,RowKey,Price"),
+        ("get db parts bolts m4x20", "PartitionKey,RowKey,Price"),
+        ("export db parts", "PartitionKey,RowKey,"),
+        ("advise db", "table,pattern,evidence,remedy"),
+        ("stats db", "name,value"),
+        ("stats db --as-service", "TableName,Entities,ServiceBytes"),
+        ("wear db", "user_bytes,"),
+        ("backups list kept", "generation,"),
+        ("backups verify kept", "generations,"),
+        ("gate list db", "table,mode,range"),
+        ("compare db db", "table,difference,PartitionKey,RowKey"),
+        ("check-refs db parts --into parts --partition-key x --row-key y", "PartitionKey,RowKey,"),
+    ];
+    let run = |arguments: String| place.run(&arguments);
+    for (command, header) in rows {
+        let csv = run(format!("{command} --format csv")).out;
+        assert!(csv.starts_with(header), "{command}: {csv}");
+        let json = run(format!("{command} --format json")).out;
+        assert!(json.starts_with(['{', '[']), "{command}: {json}");
+        let alias = run(format!("{command} --json"));
+        assert_eq!(alias.out.len(), json.len(), "{command}: {alias:?}");
+    }
+    place.ok("query db parts --explain --format json");
+    for command in ["verify db", "heal db --from kept", "repair db new", "inspect db/CURRENT"] {
+        let refused = ["this result is text or JSON, not CSV"];
+        place.fails(&format!("{command} --format csv"), 2, &refused);
+    }
+    assert!(!place.path("new").exists());
+    place.fails("compare db db --requests --format csv", 2, &["--requests prints NDJSON only"]);
+    place.put("other", r#"{"PartitionKey":"nuts","RowKey":"m4,5"}"#);
+    let compare = |format: &str| {
+        let arguments = "compare db db --table parts --with other --format";
+        place.run(&format!("{arguments} {format}")).out
+    };
+    assert!(compare("csv").ends_with("parts,only-a,nuts,m4\nparts,only-b,nuts,\"m4,5\"\n"));
+    assert!(compare("table").ends_with("only-b        parts 'nuts' 'm4,5'\n"));
+    let lines = compare("ndjson").trim_end().replace('\n', ",\n");
+    assert_eq!(compare("json"), format!("[\n{lines}\n]\n"));
+    assert_eq!(place.run("compare db db --json").out, "[\n]\n");
+}
+
+/// Tables are cut to their screen; CSV and JSON have whole keys and plain numbers.
+#[test]
+fn keys_in_csv_are_whole() {
+    let place = Place::new();
+    let key = "a rather long PartitionKey, with a comma ".repeat(3);
+    place.put("Tab", &format!(r#"{{"PartitionKey":"{key}","RowKey":"r"}}"#));
+    let mut command = place.command("compact db");
+    assert!(command.status().unwrap().success());
+    let mut gate = place.command("gate set db Tab --mode read-only --from-partition");
+    assert!(gate.arg(&key).status().unwrap().success());
+    assert!(place.ok("gate list db --format csv").contains(&key));
+    let data = place.ok("partitions db --format json");
+    assert!(data.contains(&key), "{data}");
+    let shown = place.ok("partitions db");
+    assert!(!shown.contains(&key) && place.ok("partitions db --wide").contains(&key), "{shown}");
+    let csv = place.ok("partitions db --format csv");
+    assert!(!csv.contains(" B") && csv.lines().count() == 2, "{csv}");
 }
 
 /// A table that cannot be counted is listed, and reported.

@@ -148,6 +148,8 @@ fn refused_moves_are_explained() {
     place.ok("gate set db Parts --mode offline --partition c --from 2 --to 3");
     let json = "[{\"table\":\"Parts\",\"mode\":\"Offline\",\"range\":\"['c', '2' … 'c', '3')\"}]\n";
     assert_eq!(place.ok("gate list db --format json"), json);
+    assert_eq!(place.ok("gate list db --json"), json);
+    assert!(place.ok("gate list db --format csv").starts_with("table,mode,range\n"));
     place.fails("scan db Parts", 1, &["ServerBusy"]);
     place.ok("gate lift db Parts --partition c --from 2 --to 3");
     place.ok("scan db Parts");

@@ -72,6 +72,8 @@ fn every_format_shows_what_was_found() {
         query(&place, &numbers, &format!("--format csv {select}")).out,
         "A,RowKey,Nope\n90,09,\n100,10,\n0,00,\n"
     );
+    let mut spaced = place.command("query db Tab --format csv --top 1 --select");
+    assert_eq!(Run::of(spaced.arg(" A, RowKey ").output().unwrap()).ok(), "A,RowKey\n0,00\n");
     let json = query(&place, &numbers, &format!("--format ndjson {select}")).out;
     let lines: Vec<_> = json.lines().map(|line| line.split_once("\",").unwrap().1).collect();
     let row = |rk: &str, a: &str| format!(r#""RowKey":"{rk}","A":{a},"Nope":null}}"#);
@@ -151,6 +153,12 @@ fn pages_report_the_continuation_and_are_complete() {
         assert_eq!(all, whole, "{filter} {direction}");
         assert_eq!(pages, if whole.len() > 1000 { 3 } else { 1 }, "{filter} {direction}");
     }
+    // A command that does not fit the terminal has its own line.
+    let mut narrow = place.command("query db Tab --page --format csv");
+    let run = Run::of(narrow.env("COLUMNS", "72").output().unwrap());
+    let expected =
+        "1,000 shown, there are more: go on with\n  --next-pk='it'\\''s -' --next-rk='1000'\n";
+    assert_eq!(run.err, expected);
     // The output is not limited, because standard output is not a terminal.
     assert!(query(&place, "", "").ok().ends_with("\n3,000 entities\n"));
 }
