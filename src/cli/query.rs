@@ -396,7 +396,8 @@ impl Measure for u64 {
     }
 
     fn for_people(&self) -> String {
-        format!("{}\n", with_thousands(*self))
+        // Without separators, for scripts.
+        format!("{self}\n")
     }
 }
 
