@@ -14,7 +14,7 @@ use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use smallvec::SmallVec;
 
 use super::double;
-use super::scan;
+use super::scan::{self, Scan};
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Object, Scalar};
 use crate::model::{
@@ -32,6 +32,8 @@ const SMALL: usize = 24;
 /// The number of members, without annotations, that are read without an allocation; most entities
 /// have fewer.
 const VALUES_ROOM: usize = 10;
+/// The number of properties of which an entity is made without an allocation.
+const PROPERTIES_ROOM: usize = 24;
 /// The number of annotations that are read without an allocation.
 const TYPES_ROOM: usize = 4;
 const TYPE_SUFFIX: &str = "@odata.type";
@@ -52,9 +54,9 @@ pub(crate) struct Metadata {
 /// The members of an entity's JSON object, parsed but not yet interpreted.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a> {
-    values: SmallVec<[(Cow<'a, str>, Scalar<'a>); VALUES_ROOM]>,
+    values: SmallVec<[Member<'a>; VALUES_ROOM]>,
     /// Property names and their annotated types.
-    types: SmallVec<[(Cow<'a, str>, Scalar<'a>); TYPES_ROOM]>,
+    types: SmallVec<[Member<'a>; TYPES_ROOM]>,
     /// The member `odata.etag`, which clients read.
     #[cfg(feature = "remote")]
     etag: Option<Scalar<'a>>,
@@ -109,11 +111,101 @@ pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
     String::from_utf8(json).unwrap_or_default()
 }
 
+/// Reads the array in the member `value` of the object in `text`, which contains only objects, in
+/// one pass if `scan` can read it. Passes the members of each of the first `most` objects to
+/// `read`; returns `None` if the text is malformed, and if `read` does.
+#[cfg(feature = "remote")]
+pub(crate) fn read_page<'a, T>(
+    text: &'a str,
+    most: usize,
+    mut read: impl FnMut(&Members<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let (mut found, mut members, mut layout) = (Vec::new(), Members::default(), Vec::new());
+    let quick = scan::read_list(text, "value", most, |scan| {
+        let start = *scan;
+        if members.read_like(&layout, scan).is_none() {
+            *scan = start;
+            layout = members.read_other(scan)?;
+        }
+        found.push(read(&members)?);
+        Some(())
+    });
+    if quick.is_some() {
+        return Some(found);
+    }
+    let members = json::read_object(text, MEMBERS_MAX).ok()?;
+    let (_, value) = members.into_iter().find(|(name, _)| name == "value")?;
+    let list = json::read_array(value.get(), most).ok()?;
+    list.into_iter().map(|item| read(&Members::read(item.get()).ok()?)).collect()
+}
+
+/// The names of the members of an object in order, and their places in [`Members`]. Objects of a
+/// page mostly have the same.
+#[cfg(feature = "remote")]
+type Layout<'a> = Vec<(&'a str, Place)>;
+
+/// A place in [`Members`].
+#[derive(Clone, Copy)]
+enum Place {
+    Value(usize),
+    Type(usize),
+    #[cfg(feature = "remote")]
+    ETag,
+    Ignored,
+}
+
+#[cfg(feature = "remote")]
+impl<'a> Members<'a> {
+    /// Parses the object at the position of `scan` in place of the present members, which have this
+    /// layout. Returns `None` if the names of the object differ from the layout, or if `read` must
+    /// parse it.
+    fn read_like(&mut self, layout: &[(&str, Place)], scan: &mut Scan<'a>) -> Option<()> {
+        scan.after(b'{').filter(|()| !layout.is_empty())?;
+        for (index, (name, place)) in layout.iter().enumerate() {
+            if index > 0 {
+                scan.after(b',')?;
+            }
+            scan.known_name(name)?;
+            let value = scan.value()?;
+            match *place {
+                Place::Value(at) => self.values.get_mut(at)?.1 = value,
+                Place::Type(at) => self.types.get_mut(at)?.1 = value,
+                Place::ETag => self.etag = Some(value),
+                Place::Ignored => {}
+            }
+        }
+        scan.after(b'}')
+    }
+
+    /// Parses the object at the position of `scan` in place of the present members, and returns its
+    /// layout. Returns `None` if `read` must parse the object.
+    fn read_other(&mut self, scan: &mut Scan<'a>) -> Option<Layout<'a>> {
+        *self = Members::default();
+        let (mut layout, mut has_escapes) = (Vec::new(), false);
+        scan.object(MEMBERS_MAX, |name, value| {
+            let raw = if let Cow::Borrowed(name) = name { Some(name) } else { None };
+            let place = self.push(name, value);
+            match raw {
+                Some(raw) => layout.push((raw, place)),
+                None => has_escapes = true,
+            }
+        })?;
+        self.check_repeats().ok()?;
+        // A name with escapes has other texts than the one that was read.
+        if has_escapes {
+            layout.clear();
+        }
+        Some(layout)
+    }
+}
+
 impl<'a> Members<'a> {
     /// Parses one JSON object. Text after the object is an error, unless it is white space.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {
         let mut members = Members::default();
-        let quick = scan::read_object(text, MEMBERS_MAX, |name, value| members.push(name, value));
+        let quick = scan::read_object(text, MEMBERS_MAX, |name, value| {
+            members.push(name, value);
+        });
         if quick.is_none() {
             members = Members::default();
             let read = json::read_object(text, MEMBERS_MAX + 1)?;
@@ -128,7 +220,8 @@ impl<'a> Members<'a> {
         Ok(members)
     }
 
-    fn push(&mut self, name: Cow<'a, str>, value: Scalar<'a>) {
+    /// Adds a member, and returns its place.
+    fn push(&mut self, name: Cow<'a, str>, value: Scalar<'a>) -> Place {
         match name.strip_suffix(TYPE_SUFFIX).map(str::len) {
             Some(len) => {
                 let property = match name {
@@ -139,11 +232,18 @@ impl<'a> Members<'a> {
                     }
                 };
                 self.types.push((property, value));
+                Place::Type(self.types.len() - 1)
             }
             #[cfg(feature = "remote")]
-            None if name == "odata.etag" => self.etag = Some(value),
-            None if name.starts_with("odata.") => {}
-            None => self.values.push((name, value)),
+            None if name == "odata.etag" => {
+                self.etag = Some(value);
+                Place::ETag
+            }
+            None if name.starts_with("odata.") => Place::Ignored,
+            None => {
+                self.values.push((name, value));
+                Place::Value(self.values.len() - 1)
+            }
         }
     }
 
@@ -185,16 +285,18 @@ impl<'a> Members<'a> {
         row_key: &str,
         encoder: &mut EntityEncoder,
     ) -> Result<Entity> {
-        let values = self.properties().collect::<Result<SmallVec<[_; VALUES_ROOM]>>>()?;
-        let mut properties: SmallVec<[_; VALUES_ROOM]> =
-            values.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        let mut values = SmallVec::<[_; PROPERTIES_ROOM]>::new();
+        for property in self.properties() {
+            values.push(property?);
+        }
+        let mut properties = SmallVec::<[_; PROPERTIES_ROOM]>::new();
+        properties.extend(values.iter().map(|(name, value)| (*name, value.as_ref())));
         Ok(encoder.unchecked(partition_key, row_key, &mut properties))
     }
 
     /// Returns names and values of the members that become properties.
     fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
-        let is_property =
-            |(name, _): &&(Cow<'a, str>, Scalar<'a>)| !SYSTEM_PROPERTIES.contains(&&**name);
+        let is_property = |(name, _): &&Member<'a>| !SYSTEM_PROPERTIES.contains(&&**name);
         self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
             // A null is not stored, but its property name must be valid.
             Scalar::Null => check_property_name(name).err().map(Err),
@@ -270,7 +372,10 @@ impl<'a> Members<'a> {
     }
 }
 
-fn has_repeats(members: &[(Cow<'_, str>, Scalar<'_>)]) -> bool {
+/// A name and a value, or a property and its annotated type.
+type Member<'a> = (Cow<'a, str>, Scalar<'a>);
+
+fn has_repeats(members: &[Member<'_>]) -> bool {
     let names = members.iter().map(|(name, _)| &**name);
     if members.len() <= SMALL {
         return names.enumerate().any(|(i, name)| members.iter().take(i).any(|m| m.0 == name));

@@ -237,3 +237,83 @@ fn every_cut_of_an_entity_is_refused() {
         assert!(read_entity(&text[..end]).is_err());
     }
 }
+
+/// Reads a page, and checks that `read` of each item gives the same.
+#[cfg(feature = "remote")]
+#[track_caller]
+fn check_page(items: &[&str]) {
+    let one = |members: &Members<'_>| {
+        let key = |part| members.key(part).ok().map(str::to_owned);
+        let keys = (key(KeyPart::PartitionKey)?, key(KeyPart::RowKey)?);
+        let entity = members.entity(&keys.0, &keys.1, &mut EntityEncoder::default()).ok()?;
+        Some((entity, members.etag().map(str::to_owned)))
+    };
+    let expected: Option<Vec<_>> =
+        items.iter().map(|item| one(&Members::read(item).ok()?)).collect();
+    let items = items.join(", ");
+    for text in [
+        format!(r#"{{"odata.metadata":"x","value":[{items}]}}"#),
+        format!(r#" {{ "a" : [1] , "value" : [ {items} ] , "b" : {{}} }} "#),
+    ] {
+        assert_eq!(read_page(&text, 8, one), expected, "{text}");
+        for end in (1..text.trim_end().len()).filter(|end| text.is_char_boundary(*end)) {
+            assert!(read_page(&text[..end], 8, one).is_none(), "{}", &text[..end]);
+        }
+    }
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn a_page_is_read_as_its_objects_are() {
+    let keys = r#""PartitionKey":"p","RowKey":"r""#;
+    let first =
+        &format!(r#"{{"odata.etag":"W/\"1\"",{keys},"A":1,"B@odata.type":"Edm.Int64","B":"2"}}"#);
+    check_page(&[]);
+    check_page(&[first, first]);
+    for other in [
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":"x","B@odata.type":"Edm.String","B":"2"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":null,"B@odata.type":"Edm.Int64","B":null}"#,
+        r#"{KEYS,"A":1,"B@odata.type":"Edm.Int64","B":"2"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1,"B@odata.type":"Edm.Int64","B":"2","C":[]}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1,"B@odata.type":"Edm.Int64","B":"x"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1,"B@odata.type":"Edm.Int64","A":"2"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1,"B@odata.type":"Edm.Int64","B":"2","B":"2"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1,"\u0042@odata.type":"Edm.Int64","\u0042":"2"}"#,
+        r#"{"odata.etag":"W/\"1\"",KEYS,"A":1}"#,
+        r#"{KEYS,"\"":1}"#,
+        r#"{ KEYS , "N" : 01 }"#,
+        r#"{"A":1}"#,
+        "{}",
+        "5",
+    ] {
+        let other = &other.replace("KEYS", keys);
+        check_page(&[first, other]);
+        check_page(&[first, other, other, first]);
+    }
+}
+
+/// After an object with an escaped name, the same name without an escape is another text.
+#[cfg(feature = "remote")]
+#[test]
+fn a_malformed_name_of_a_page_is_refused() {
+    let keys = r#""PartitionKey":"p","RowKey":"r""#;
+    for (name, other) in [(r#"\""#, r#"\"#), (r#"\u0041"#, "A\\"), ("A", "A\u{1}")] {
+        let text = format!(r#"{{"value":[{{{keys},"{name}":1}},{{{keys},"{other}":1}}]}}"#);
+        assert!(read_page(&text, 8, |_| Some(())).is_none(), "{text}");
+    }
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn a_page_has_one_list_of_bounded_length() {
+    let read = |text: &str| read_page(text, 2, |members| members.find("A").is_some().then_some(()));
+    let is = |text: &str, len: Option<usize>| assert_eq!(read(text).map(|list| list.len()), len);
+    is(r#"{"value":[{"A":1},{"A":2}]}"#, Some(2));
+    // Later items are checked and dropped.
+    is(r#"{"value":[{"A":1},{"A":2},{"A":3}]}"#, Some(2));
+    is(r#"{"value":[{"A":1},{"A":2},{"A":3,}]}"#, None);
+    is(r#"{"value":[{"A":1}],"value":[]}"#, Some(1));
+    for text in ["{}", "[]", r#"{"value":5}"#, r#"{"value":[[]]}"#, r#"{"value":[{}]}"#] {
+        is(text, None);
+    }
+}

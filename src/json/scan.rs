@@ -1,4 +1,5 @@
-//! A fast reader for flat JSON objects: one pass, which copies only strings with escapes.
+//! A fast reader for flat JSON objects and for lists of them: one pass, which copies only strings
+//! with escapes.
 //!
 //! Invariants
 //! * the result is the same as that of `json`, or `None`, for which the caller uses `json` instead.
@@ -13,36 +14,47 @@ use super::double;
 use super::plain::plain_len;
 use crate::json::{self, Scalar};
 
+/// The maximum number of members of an object that has a list.
+const LIST_MEMBERS_MAX: usize = 64;
+
 /// Passes the members of the object in `text` to `member`, in order, including repeated names.
 /// Returns `None` if `json` must read the object instead. The members passed so far are then
 /// invalid.
 pub(crate) fn read_object<'a>(
     text: &'a str,
     most: usize,
-    mut member: impl FnMut(Cow<'a, str>, Scalar<'a>),
+    member: impl FnMut(Cow<'a, str>, Scalar<'a>),
 ) -> Option<()> {
     let mut scan = Scan { text, at: 0 };
-    scan.after(b'{')?;
-    if scan.after(b'}').is_none() {
-        let mut left = most;
-        loop {
-            let name = scan.string()?;
-            scan.after(b':')?;
-            let value = scan.value()?;
-            left = left.checked_sub(1)?;
-            member(name, value);
-            if scan.after(b',').is_none() {
-                scan.after(b'}')?;
-                break;
-            }
+    scan.object(most, member)?;
+    scan.end()
+}
+
+/// Calls `item` at each item of the array in the member `name` of the object in `text`; `item`
+/// consumes the item. Returns `None` if `item` does, and if `json` must read the object instead:
+/// also if the member is missing or repeated, or has more than `most` items.
+pub(super) fn read_list<'a>(
+    text: &'a str,
+    name: &str,
+    most: usize,
+    mut item: impl FnMut(&mut Scan<'a>) -> Option<()>,
+) -> Option<()> {
+    let (mut scan, mut is_found) = (Scan { text, at: 0 }, false);
+    scan.sequence([b'{', b'}'], LIST_MEMBERS_MAX, |scan| {
+        if scan.name()? != name {
+            return scan.value().map(drop);
         }
-    }
-    scan.skip_space();
-    (scan.at == text.len()).then_some(())
+        if std::mem::replace(&mut is_found, true) {
+            return None;
+        }
+        scan.sequence([b'[', b']'], most, &mut item)
+    })?;
+    scan.end().filter(|()| is_found)
 }
 
 /// A text and the position up to which it was read.
-struct Scan<'a> {
+#[derive(Clone, Copy)]
+pub(super) struct Scan<'a> {
     text: &'a str,
     at: usize,
 }
@@ -62,9 +74,66 @@ impl<'a> Scan<'a> {
 
     /// Skips white space and consumes `byte`. Returns `None` if a different byte follows.
     #[inline]
-    fn after(&mut self, byte: u8) -> Option<()> {
+    pub(super) fn after(&mut self, byte: u8) -> Option<()> {
         self.skip_space();
         (self.rest().first() == Some(&byte)).then(|| self.at += 1)
+    }
+
+    /// Consumes white space, which must be the rest of the text.
+    fn end(&mut self) -> Option<()> {
+        self.skip_space();
+        (self.at == self.text.len()).then_some(())
+    }
+
+    /// Consumes the brackets and commas around at most `most` elements, each of which `element`
+    /// consumes.
+    #[inline]
+    fn sequence(
+        &mut self,
+        brackets: [u8; 2],
+        most: usize,
+        mut element: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        self.after(brackets[0])?;
+        if self.after(brackets[1]).is_some() {
+            return Some(());
+        }
+        for _ in 0..most {
+            element(self)?;
+            if self.after(b',').is_none() {
+                return self.after(brackets[1]);
+            }
+        }
+        None
+    }
+
+    /// Consumes an object, and passes its members to `member`.
+    #[inline]
+    pub(super) fn object(
+        &mut self,
+        most: usize,
+        mut member: impl FnMut(Cow<'a, str>, Scalar<'a>),
+    ) -> Option<()> {
+        self.sequence([b'{', b'}'], most, |scan| {
+            let (name, value) = (scan.name()?, scan.value()?);
+            member(name, value);
+            Some(())
+        })
+    }
+
+    /// Consumes the name of a member, and the colon, if the name is written as `known`.
+    #[inline]
+    pub(super) fn known_name(&mut self, known: &str) -> Option<()> {
+        self.after(b'"')?;
+        let rest = self.rest().strip_prefix(known.as_bytes())?;
+        (rest.first() == Some(&b'"')).then(|| self.at += known.len() + 1)?;
+        self.after(b':')
+    }
+
+    /// Consumes the name of a member, and the colon.
+    fn name(&mut self) -> Option<Cow<'a, str>> {
+        let name = self.string()?;
+        self.after(b':').map(|()| name)
     }
 
     fn string(&mut self) -> Option<Cow<'a, str>> {
@@ -90,7 +159,7 @@ impl<'a> Scan<'a> {
         self.text.get(start..end).map(Cow::Borrowed)
     }
 
-    fn value(&mut self) -> Option<Scalar<'a>> {
+    pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
         self.skip_space();
         let word =
             |word: &[u8], value| self.rest().starts_with(word).then_some((word.len(), value));

@@ -1,9 +1,11 @@
 //! The ETag of an entity: an opaque text that HTTP clients compare and send back. The ETag of an
 //! entity of this engine is its Timestamp.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::datetime::DateTime;
 use super::seq::Seq;
@@ -25,6 +27,8 @@ enum Repr {
 
 const BEFORE: &str = "W/\"datetime'";
 const AFTER: &str = "'\"";
+/// The length of a time that is read without an allocation.
+const TIME_ROOM: usize = 32;
 /// The maximum length of an ETag that is parsed, in bytes.
 const TEXT_MAX: usize = 1_024;
 
@@ -42,6 +46,12 @@ impl ETag {
             Repr::Seq(seq) => Some(*seq),
             Repr::Text(text) => read_seq(text),
         }
+    }
+
+    /// Whether the ETag prints as `text`.
+    fn prints_as(&self, text: &str) -> bool {
+        let mut rest = Unwritten(text);
+        write!(rest, "{self}").is_ok() && rest.0.is_empty()
     }
 
     /// Parses an ETag of the form that a [`Db`](crate::Db) prints, with `%3A`, `%3a` or `:`.
@@ -78,24 +88,44 @@ impl FromStr for ETag {
     /// `InvalidInput`, including `*`, which matches every state of an entity and so does not
     /// identify one.
     fn from_str(text: &str) -> Result<Self> {
+        if let Some(own) = read_seq(text).map(Self::from).filter(|own| own.prints_as(text)) {
+            return Ok(own);
+        }
         let quoted = text.strip_prefix("W/").unwrap_or(text);
         let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let is_allowed = |char: char| char != '"' && !char.is_control();
         if text.len() > TEXT_MAX || !inner.is_some_and(|inner| inner.chars().all(is_allowed)) {
             return Err(malformed());
         }
-        let own = read_seq(text).map(Self::from).filter(|own| own.to_string() == text);
-        Ok(own.unwrap_or_else(|| ETag(Repr::Text(text.into()))))
+        Ok(ETag(Repr::Text(text.into())))
+    }
+}
+
+/// The rest of a text, without what is written to it.
+struct Unwritten<'t>(&'t str);
+
+impl fmt::Write for Unwritten<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
+        Ok(())
     }
 }
 
 /// Reads the Seq in an ETag of a [`Db`](crate::Db).
 fn read_seq(text: &str) -> Option<Seq> {
     let inner = text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
-    let time = inner.replace("%3A", ":").replace("%3a", ":");
+    let (mut time, mut rest) = (SmallVec::<[u8; TIME_ROOM]>::new(), inner.as_bytes());
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match rest {
+            [b'%', b'3', b'A' | b'a', after @ ..] => (b':', after),
+            _ => (*first, after),
+        };
+        time.push(byte);
+        rest = after;
+    }
     // An ETag always has the zone `Z`.
-    let time = DateTime::parse(&time).ok().filter(|_| time.ends_with('Z'))?;
-    Some(Seq(time.ticks()))
+    let time = std::str::from_utf8(&time).ok().filter(|time| time.ends_with('Z'))?;
+    Some(Seq(DateTime::parse(time).ok()?.ticks()))
 }
 
 fn malformed() -> Error {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::transport::{NOT_TEXT, Response};
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::json::odata::Members;
-use crate::json::{self, Scalar};
+use crate::json::Scalar;
+use crate::json::odata::{Members, read_page};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, KeyPart};
 use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
 use crate::rest::protocol::fault::Fault;
@@ -83,7 +83,9 @@ pub(super) fn etag(response: &Response) -> Result<ETag, Refusal> {
 pub(super) fn entity(response: &Response) -> Result<Option<Entity>, Refusal> {
     match success(response) {
         Ok(text) => {
-            let entity = read_entity(text, response.header("ETag"));
+            let members = Members::read(text).ok();
+            let etag = response.header("ETag");
+            let entity = members.and_then(|m| to_entity(&m, etag, &mut EntityEncoder::default()));
             entity.map(Some).ok_or(Refusal::Malformed("a malformed entity"))
         }
         Err(refusal) if is_absent(&refusal) => Ok(None),
@@ -94,7 +96,8 @@ pub(super) fn entity(response: &Response) -> Result<Option<Entity>, Refusal> {
 /// Reads a page of entities.
 pub(super) fn page(response: &Response) -> Result<Page, Refusal> {
     let text = success(response)?;
-    let entities = elements(text, |item| read_entity(item, None));
+    let mut encoder = EntityEncoder::default();
+    let entities = read_page(text, PAGE_MAX, |members| to_entity(members, None, &mut encoder));
     let partition = continuation(response, "x-ms-continuation-NextPartitionKey")?;
     let next = match (partition, continuation(response, "x-ms-continuation-NextRowKey")?) {
         (Some(partition), row) => Some((partition, row.unwrap_or_default())),
@@ -114,14 +117,11 @@ fn continuation(response: &Response, name: &str) -> Result<Option<String>, Refus
 
 /// Reads a page of the names of tables, and the position of the next page.
 pub(super) fn tables(response: &Response) -> Result<(Vec<String>, Option<String>), Refusal> {
-    let names = elements(success(response)?, |item| {
-        let members = json::read_object(item, 16).ok()?;
-        let (_, value) = members.into_iter().find(|(name, _)| name == "TableName")?;
-        match Scalar::read(value).ok()? {
-            Scalar::String(name) => Some(name.into_owned()),
+    let names =
+        read_page(success(response)?, PAGE_MAX, |members| match members.find("TableName") {
+            Some(Scalar::String(name)) => Some(name.clone().into_owned()),
             _ => None,
-        }
-    });
+        });
     let next = continuation(response, "x-ms-continuation-NextTableName")?;
     Ok((names.ok_or(Refusal::Malformed("a malformed list of tables"))?, next))
 }
@@ -152,9 +152,12 @@ fn success(response: &Response) -> Result<&str, Refusal> {
     std::str::from_utf8(&response.body).map_err(|_| Refusal::Malformed("a body that is not UTF-8"))
 }
 
-/// Reads an entity with its ETag and Timestamp.
-fn read_entity(text: &str, etag: Option<&str>) -> Option<Entity> {
-    let members = Members::read(text).ok()?;
+/// Returns an entity with its ETag and Timestamp.
+fn to_entity(
+    members: &Members<'_>,
+    etag: Option<&str>,
+    encoder: &mut EntityEncoder,
+) -> Option<Entity> {
     let etag = members.etag().or(etag).map(str::parse).transpose().ok()?;
     let timestamp = match members.find("Timestamp") {
         Some(Scalar::String(text)) => Some(DateTime::parse(text).ok()?),
@@ -162,16 +165,8 @@ fn read_entity(text: &str, etag: Option<&str>) -> Option<Entity> {
     };
     let partition_key = members.key(KeyPart::PartitionKey).ok()?;
     let row_key = members.key(KeyPart::RowKey).ok()?;
-    let entity = members.entity(partition_key, row_key, &mut EntityEncoder::default()).ok()?;
+    let entity = members.entity(partition_key, row_key, encoder).ok()?;
     Some(entity.received(etag, timestamp))
-}
-
-/// Reads the elements of a page.
-fn elements<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
-    let members = json::read_object(text, 64).ok()?;
-    let (_, value) = members.into_iter().find(|(name, _)| name == "value")?;
-    let list = json::read_array(value.get(), PAGE_MAX).ok()?;
-    list.into_iter().map(|item| read(item.get())).collect()
 }
 
 /// Converts a fault of the service to the error that the same request to a database returns.
