@@ -304,8 +304,7 @@ impl Exchange {
     ) -> Result<T, Failure> {
         let mut may_sign_again = true;
         loop {
-            let now = self.clock.now().saturating_add_signed(*self.clock_offset.lock());
-            let now = DateTime::from_ticks(now).unwrap_or(DateTime::MAX);
+            let now = DateTime::from_ticks(self.service_now()).unwrap_or(DateTime::MAX);
             let seconds = self.service_time().as_secs();
             let request = draft.signed(&self.endpoint, location, now, seconds);
             let response = match self.transport.send(&request, self.options.timeout) {
@@ -318,11 +317,16 @@ impl Exchange {
             let is_skewed = response.status == 403 && self.learn_offset(&response, now);
             if !std::mem::replace(&mut may_sign_again, false) || !is_skewed {
                 return read(&response).map_err(|refusal| {
-                    let pause = response::retry_after(&response);
+                    let pause = response::retry_after(&response, self.service_now());
                     Failure { pause, ..self.failure(&request, refusal) }
                 });
             }
         }
+    }
+
+    /// Returns the time of the service's clock in ticks, as far as it is known.
+    fn service_now(&self) -> u64 {
+        self.clock.now().saturating_add_signed(*self.clock_offset.lock())
     }
 
     /// Learns from the `Date` of an answer how far this machine's clock is wrong. Returns whether

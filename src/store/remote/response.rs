@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::transport::{NOT_TEXT, Response};
+use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::Scalar;
 use crate::json::odata::{Members, read_page};
@@ -12,6 +13,7 @@ use crate::model::{DateTime, ETag, Entity, EntityEncoder, KeyPart};
 use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
 use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::headers::Headers as _;
+use crate::rest::protocol::time;
 
 /// The maximum number of elements in a page.
 pub(super) const PAGE_MAX: usize = 1_000;
@@ -52,9 +54,13 @@ fn refusal(response: &Response) -> Refusal {
     }
 }
 
-/// Returns the pause before a repeat for which the service asks in seconds; a date is ignored.
-pub(super) fn retry_after(response: &Response) -> Duration {
-    let seconds = response.header("Retry-After").and_then(|text| text.trim().parse().ok());
+/// Returns the pause before a repeat for which the service asks, in seconds or until a time. `now`
+/// is the time of the service in ticks.
+pub(super) fn retry_after(response: &Response, now: u64) -> Duration {
+    let text = response.header("Retry-After").unwrap_or_default().trim();
+    let ticks_until = |time: DateTime| time.ticks().saturating_sub(now);
+    let until = || time::read_http(text).map(|time| ticks_until(time).div_ceil(TICKS_PER_SECOND));
+    let seconds = text.parse().ok().or_else(until);
     Duration::from_secs(seconds.unwrap_or(0)).min(PAUSE_MAX)
 }
 

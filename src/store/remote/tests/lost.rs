@@ -294,6 +294,11 @@ fn throttled_requests_are_repeated_after_the_time_that_the_service_asks_for() {
         ("999999999", 30),
         ("99999999999999999999", 2),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 2),
+        // After NOW.
+        ("Sat, 03 Feb 2024 04:05:18 GMT", 12),
+        ("Saturday, 03-Feb-24 04:05:18 GMT", 12),
+        ("Sat, 03 Feb 2029 04:05:18 GMT", 30),
+        ("Sat, 03 Feb 2024", 2),
         ("-1", 2),
     ] {
         let pause = if seconds < 30 { "pause" } else { "wait" };
