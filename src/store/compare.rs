@@ -5,13 +5,14 @@
 //! of slices. Timestamps and ETags are ignored.
 
 use std::cmp::Ordering;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering as Atomic};
+use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
 use std::vec;
 
 use super::pages::{PAGE_MAX, Pages, Side};
 use super::slice::{Slice, order};
+use super::workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Entity;
 
@@ -49,28 +50,19 @@ impl Comparison<'_> {
         mut tell: impl FnMut(Pair) -> bool,
     ) -> Result<u64> {
         let slices = self.slices()?;
-        let (next, compared) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let compared = AtomicU64::new(0);
         let (sender, receiver) = sync_channel(QUEUED);
         let told = std::thread::scope(|scope| {
-            for _ in 0..self.workers.clamp(1, slices.len()) {
-                let (slices, next, compared) = (&slices, &next, &compared);
-                let sender = sender.clone();
-                let work = move || {
-                    while let Some(slice) = slices.get(next.fetch_add(1, Atomic::Relaxed)) {
-                        let count = |keys| {
-                            on_progress(compared.fetch_add(keys, Atomic::Relaxed) + keys);
-                        };
-                        match self.slice(slice, &sender, &count) {
-                            Ok(true) => {}
-                            Ok(false) => return,
-                            Err(error) => return drop(sender.send(Err(error))),
-                        }
-                    }
-                };
-                let thread = Builder::new().name("rowstone-compare".to_owned());
-                thread.spawn_scoped(scope, work).map_err(no_thread)?;
-            }
-            drop(sender);
+            let count = |keys| on_progress(compared.fetch_add(keys, Atomic::Relaxed) + keys);
+            let work = move || {
+                let work = |slice| self.slice(&slice, &sender, &count);
+                if let Err(error) = workers::run(slices, self.workers, work) {
+                    // Not received if the receiver has ended the comparison.
+                    drop(sender.send(Err(error)));
+                }
+            };
+            let thread = Builder::new().name("rowstone-compare".to_owned());
+            thread.spawn_scoped(scope, work).map_err(no_thread)?;
             // Dropping the receiver, at the latest when this closure returns, ends the workers.
             for pair in receiver {
                 if !tell(pair?) {
@@ -101,13 +93,16 @@ impl Comparison<'_> {
         Ok(whole)
     }
 
-    /// Compares a slice. Returns whether the differences were received.
+    /// Compares a slice.
+    ///
+    /// # Errors
+    /// Errors of reading, and any error if a difference is not received.
     fn slice(
         &self,
         slice: &Slice,
         sender: &SyncSender<Result<Pair>>,
-        count: &dyn Fn(u64),
-    ) -> Result<bool> {
+        count: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
         std::thread::scope(|scope| {
             let [of_a, of_b] =
                 [self.a, self.b].map(|side| side.pages(slice.filters(self.filter), &[], PAGE_MAX));
@@ -135,12 +130,13 @@ impl Comparison<'_> {
                 }
                 let pair = (of_a.map(|(_, entity)| entity), of_b.map(|(_, entity)| entity));
                 let is_equal = matches!(&pair, (Some(a), Some(b)) if a.has_properties_of(b));
-                if !is_equal && sender.send(Ok(pair)).is_err() {
-                    return Ok(false);
+                if !is_equal {
+                    let ended = |_| Error::new(ErrorKind::Io, "the comparison has ended");
+                    sender.send(Ok(pair)).map_err(ended)?;
                 }
             }
             count(keys);
-            Ok(true)
+            Ok(())
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Runs work on several threads.
+//! Runs work on several threads: requests of a load or a copy, and the slices of a comparison.
 
 use crate::error::Result;
 use crate::sync::Mutex;
@@ -26,20 +26,25 @@ pub(crate) fn run<T: Send, R: Send>(
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..workers {
-            let thread = std::thread::Builder::new().name("rowstone-send".to_owned());
-            // The other threads do everything if one cannot be started.
-            drop(thread.spawn_scoped(scope, work));
-        }
-        work();
-    });
+    on_threads(workers, work);
     let (mut results, failed) = done.into_inner();
     if let Some(error) = failed {
         return Err(error);
     }
     results.sort_unstable_by_key(|(index, _)| *index);
     Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Calls `work` on this thread, and on others up to `workers` in all. If one cannot be started,
+/// there are fewer calls.
+pub(crate) fn on_threads(workers: usize, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            let thread = std::thread::Builder::new().name("rowstone-work".to_owned());
+            drop(thread.spawn_scoped(scope, &work));
+        }
+        work();
+    });
 }
 
 #[cfg(test)]

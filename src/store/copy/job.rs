@@ -10,6 +10,7 @@ use crate::model::Entity;
 use crate::mutants::mutant;
 use crate::store::pages::Side;
 use crate::store::slice::Slice;
+use crate::store::workers::on_threads;
 use crate::sync::Mutex;
 
 impl StoreCopy<'_> {
@@ -29,14 +30,7 @@ impl StoreCopy<'_> {
         let summary = CopySummary { conflicts, shared, refused, changed, ..CopySummary::default() };
         let pool = Pool::new(slices);
         let tally = Mutex::new(Tally { summary, ..Tally::default() });
-        std::thread::scope(|scope| {
-            for _ in 1..self.workers {
-                let thread = std::thread::Builder::new().name("rowstone-copy".to_owned());
-                // The other workers copy everything if a thread cannot be started.
-                drop(thread.spawn_scoped(scope, || self.work(&pool, state, &tally)));
-            }
-            self.work(&pool, state, &tally);
-        });
+        on_threads(self.workers, || self.work(&pool, state, &tally));
         if let Some(error) = pool.failure() {
             // The first error is the one to report. In another order than that of the keys, there
             // are entities left before a position.
