@@ -29,6 +29,8 @@ pub(super) enum Fail {
     Over(usize),
     /// Each second group is committed, but its answer is lost.
     Lost,
+    /// Each second group is not committed, and its answer is lost.
+    Unsent,
     /// Each group is preceded by a write of one of its entities and a deletion of another.
     Races,
     /// Pages after the first have the entities in reverse order.
@@ -100,6 +102,9 @@ impl TableStore for Failing {
             }
             Fail::Over(most) if group.len() > most => {
                 return Err(Error::refused(Code::RequestBodyTooLarge));
+            }
+            Fail::Unsent if number % 2 == 1 => {
+                return Err(Error::new(ErrorKind::OutcomeUnknown, "lost"));
             }
             Fail::Races if number == 0 => {
                 let keys: Vec<_> = group.operations().iter().map(|op| op.keys()).collect();
