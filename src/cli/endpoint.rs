@@ -23,6 +23,7 @@ use super::failure::{Failure, Outcome};
 use super::local_path::foreign;
 #[cfg(feature = "remote")]
 use super::open::open_to_read;
+use crate::store::Reference;
 #[cfg(feature = "remote")]
 use crate::{
     billing::Bill,
@@ -31,7 +32,7 @@ use crate::{
     model::{ETag, Entity},
     store::pages::{PAGE_MAX, Side},
     store::remote::endpoint::referenced,
-    store::{Condition, Dialect, Remote, TableStore},
+    store::{Condition, Dialect, Remote, RemoteOptions, TableStore},
 };
 
 /// The directory of a database, or the text that names a Table service.
@@ -47,6 +48,9 @@ pub(super) struct AccountArgs {
     /// with a connection string or a shared access signature, or env:NAME
     #[arg(long, value_name = "FILE", value_parser = AccountFileParser)]
     account_file: Option<String>,
+    /// A PEM file of the certificates that are trusted instead of those of the platform
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 /// Parses `--account-file`. The message of a refusal does not repeat the argument.
@@ -66,15 +70,19 @@ impl TypedValueParser for AccountFileParser {
     ) -> Result<String, Error> {
         let name = argument.map(Arg::to_string).unwrap_or_default();
         let problem = match value.to_str() {
-            Some(text) if is_name(text.strip_prefix("env:").unwrap_or(text)) => {
-                return Ok(text.to_owned());
-            }
-            Some(_) => "must be a file or env:NAME, without any of ; ? & =",
+            Some(text) if reference(text).is_valid() => return Ok(text.to_owned()),
+            Some(_) => "must be a file, file:PATH or env:NAME, without any of ; ? & =",
             None => "is not UTF-8",
         };
         let message = format!("{name} {problem}\n");
         Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command))
     }
+}
+
+/// Returns what `--account-file` names; a file without a prefix.
+#[cfg(feature = "remote")]
+fn reference(text: &str) -> Reference<'_> {
+    Reference::read(text).unwrap_or(Reference::File(text))
 }
 
 /// The texts that name a Table service.
@@ -139,17 +147,9 @@ fn is_service(text: &str) -> bool {
         true => !text.contains(['?', '@', ';', '=']),
         false => {
             text.eq_ignore_ascii_case("UseDevelopmentStorage=true")
-                || (has_prefix("env:") || has_prefix("file:"))
-                    && !text.contains("://")
-                    && is_name(text)
+                || Reference::read(text).is_some_and(Reference::is_valid)
         }
     }
-}
-
-/// Whether `text` can be the name of a variable or a file. A connection string or a signature is
-/// not.
-fn is_name(text: &str) -> bool {
-    !text.contains([';', '?', '&', '='])
 }
 
 /// A Table service that is open.
@@ -219,8 +219,12 @@ impl AccountArgs {
         if foreign(text).is_none() {
             return Ok(None);
         }
+        let mut options = RemoteOptions::new();
+        if let Some(ca) = &self.ca {
+            options = options.ca(ca);
+        }
         let opened = match text.starts_with("http") {
-            false => Remote::open(text),
+            false => Remote::open_with(text, options),
             true => {
                 let Some(file) = &self.account_file else {
                     let text = format!(
@@ -228,11 +232,13 @@ impl AccountArgs {
                     );
                     return Err(Failure::Usage(text));
                 };
-                let is_variable = file.starts_with("env:");
-                let source = if is_variable { file.clone() } else { format!("file:{file}") };
+                let source = match reference(file) {
+                    Reference::Variable(name) => format!("env:{name}"),
+                    Reference::File(path) => format!("file:{path}"),
+                };
                 let account = referenced(&source).map_err(|error| Failure::Usage(error.chain()))?;
                 let joined = with_account(text, &account.unwrap_or_default())?;
-                Remote::open(&joined).map(|remote| remote.with_source(source))
+                Remote::open_read(&joined, Some(source), options)
             }
         };
         let remote = opened.map_err(|error| Failure::Usage(format!("{text}: {error}")))?;
@@ -270,6 +276,11 @@ impl Service {
     /// Returns the transactions and bytes out of the requests so far.
     pub(super) fn bill(&self) -> Bill {
         self.remote.bill()
+    }
+
+    /// Whether the signature may permit reads; a key does.
+    pub(super) fn may_read(&self) -> bool {
+        self.remote.may_read()
     }
 
     /// Refuses a service that does not sort query results by key.
@@ -354,6 +365,7 @@ mod tests {
             "usedevelopmentstorage=TRUE",
             "env:STORE",
             "file:/etc/store",
+            "ENV:STORE",
             "https://acme.table.core.windows.net",
             "http://127.0.0.1:10002/devstoreaccount1",
         ] {

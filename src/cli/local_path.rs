@@ -9,6 +9,8 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error, ValueHint};
 
+use crate::store::Reference;
+
 /// The names of the parts of a connection string that have an account, a key or an address.
 const PARTS: [&str; 12] = [
     "accountkey",
@@ -72,7 +74,7 @@ pub(super) fn foreign(text: &str) -> Option<&'static str> {
     if scheme.is_some_and(is_scheme) {
         return Some("a URL");
     }
-    if ["env:", "file:"].iter().any(|prefix| text.starts_with(prefix)) {
+    if Reference::read(text).is_some() {
         return Some("the name of a Table service");
     }
     let names = text.split([';', '?', '&']).filter_map(|part| part.split_once('='));
@@ -108,7 +110,7 @@ mod tests {
         {
             assert_eq!(foreign(text), Some("a connection string"), "{text}");
         }
-        for name in ["env:STORE", "file:/etc/store"] {
+        for name in ["env:STORE", "file:/etc/store", " ENV:STORE", "File:store"] {
             assert_eq!(foreign(name), Some("the name of a Table service"), "{name}");
         }
         for path in [

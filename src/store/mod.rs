@@ -37,6 +37,8 @@ pub(crate) mod workers;
 pub use self::continuation::Continuation;
 #[cfg(feature = "cli")]
 pub(crate) use self::dialect::Dialect;
+#[cfg(feature = "cli")]
+pub(crate) use self::open::Reference;
 pub use self::open::open_store;
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};

@@ -112,6 +112,30 @@ impl Copy {
         }
     }
 
+    /// Returns whether the target can be read.
+    ///
+    /// # Errors
+    /// `Usage` if it cannot, but an option needs that.
+    fn reads_target(&self, target: &Store) -> Outcome<bool> {
+        let Store::Service(service) = target else { return Ok(true) };
+        if service.may_read() {
+            return Ok(true);
+        }
+        let needs = [
+            ("--replace", self.replace),
+            ("--state", self.stores.state.is_some()),
+            ("a new key", self.is_rekeyed()),
+        ];
+        match needs.into_iter().find(|(_, is_given)| *is_given && !self.is_dry()) {
+            Some((name, _)) => Err(Failure::Usage(format!(
+                "{name} needs reads of the target, but the signature for {} has no permission to \
+                 read (r)",
+                service.name
+            ))),
+            None => Ok(false),
+        }
+    }
+
     /// Whether nothing is written.
     fn is_dry(&self) -> bool {
         self.stores.dry_run || self.check
@@ -130,6 +154,7 @@ impl Copy {
             let text = format!("source and target are both the table {table} of {of}; use --into");
             return Err(Failure::Usage(text));
         }
+        let reads_target = self.reads_target(to)?;
         self.stores.state.as_deref().map_or(Ok(()), check_outside)?;
         let state = self.stores.state.as_ref().map(|path| {
             let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
@@ -166,6 +191,7 @@ impl Copy {
         let sides = [(source, from.1), (to, into.1)];
         let sides = sides.map(|(store, table)| Side { store: store.get(), table });
         let job = self.store_job(sides, &on_problem, &on_progress)?;
+        let job = StoreCopy { reads_target, ..job };
         let (summary, traffic) = job.run(state.as_ref())?;
         drop(progress);
         if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {

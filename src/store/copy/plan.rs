@@ -20,6 +20,8 @@ pub(crate) struct StoreCopy<'s> {
     pub(crate) row_key: Option<KeyTemplate>,
     pub(crate) replace: bool,
     pub(crate) then_delete: bool,
+    /// Whether the target can be read. Otherwise each entity under the key of a copy is a conflict.
+    pub(crate) reads_target: bool,
     /// The service that `--check` names: entities that it would refuse are reported.
     pub(crate) dialect: Option<Dialect>,
     pub(crate) workers: usize,
@@ -74,6 +76,7 @@ impl<'s> StoreCopy<'s> {
             row_key: None,
             replace: false,
             then_delete: false,
+            reads_target: true,
             dialect: None,
             workers: 1,
             page_rows: PAGE_MAX,

@@ -113,6 +113,18 @@ impl Writing<'_, '_> {
                         (tries, is_range_read) = (tries + 1, false);
                         members.iter_mut().for_each(|member| member.is_unknown = true);
                     }
+                    (ErrorKind::AlreadyExists, Some(index)) if !self.job.reads_target => {
+                        let row = members.remove(index).row;
+                        let text = "the target has an entity under the key, and the signature \
+                                    does not permit to read it";
+                        report(
+                            self.job,
+                            self.tally,
+                            row,
+                            CopyProblemKind::Conflict,
+                            text.to_owned(),
+                        );
+                    }
                     (ErrorKind::AlreadyExists, Some(index)) if !is_range_read => {
                         is_range_read = true;
                         self.resolve_range(target, &mut members, index)?;

@@ -83,11 +83,23 @@ impl Remote {
     ///
     /// # Errors
     /// As [`open`](Self::open), and `InvalidInput` for a property name that is not allowed, a
-    /// secondary location whose address is unknown, and a file of certificates without any.
+    /// secondary location whose address is unknown, and a file of certificates that has none, has a
+    /// malformed one or is longer than 1 MiB.
     pub fn open_with(text: &str, options: RemoteOptions) -> Result<Self> {
-        let read = referenced(text)?;
-        let mut endpoint = Endpoint::read(read.as_deref().unwrap_or(text))?;
-        endpoint.source = read.map(|_| text.to_owned());
+        match referenced(text)? {
+            Some(read) => Self::open_read(&read, Some(text.to_owned()), options),
+            None => Self::open_read(text, None, options),
+        }
+    }
+
+    /// As [`open_with`](Self::open_with), for a text whose credential was read from `source`, which
+    /// is `env:NAME` or `file:PATH`.
+    pub(crate) fn open_read(
+        text: &str,
+        source: Option<String>,
+        options: RemoteOptions,
+    ) -> Result<Self> {
+        let endpoint = Endpoint { source, ..Endpoint::read(text)? };
         if !options.plain_http {
             endpoint.check_protection()?;
         }
@@ -114,14 +126,6 @@ impl Remote {
         Self { exchange: Arc::new(Exchange::new(endpoint, transport, clock, rng, options)) }
     }
 
-    /// Sets the text `env:NAME` or `file:PATH` from which the credential was read.
-    pub(crate) fn with_source(mut self, source: String) -> Self {
-        if let Some(exchange) = Arc::get_mut(&mut self.exchange) {
-            exchange.endpoint.source = Some(source);
-        }
-        self
-    }
-
     /// Returns what the service bills for the requests that it has answered: transactions and bytes
     /// out.
     pub(crate) fn bill(&self) -> Bill {
@@ -131,6 +135,11 @@ impl Remote {
     /// Returns the URL of the service, without a signature.
     pub(crate) fn name(&self) -> &str {
         self.endpoint().name()
+    }
+
+    /// Whether the credential may permit reads.
+    pub(crate) fn may_read(&self) -> bool {
+        self.endpoint().may_read()
     }
 
     fn endpoint(&self) -> &Endpoint {

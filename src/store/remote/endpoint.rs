@@ -11,6 +11,7 @@ use std::io::Read as _;
 
 use crate::error::{Code, Error, Result};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+use crate::store::Reference;
 
 /// The address of a service and the credential for it.
 #[derive(Clone)]
@@ -107,6 +108,13 @@ impl Endpoint {
                 "plain HTTP would send data unprotected: use https, or the option plain_http",
             )),
         }
+    }
+
+    /// Whether the credential may permit reads. The permissions of a stored policy are unknown.
+    pub(super) fn may_read(&self) -> bool {
+        let Credential::Sas(sas) = &self.credential else { return true };
+        let permissions = sas.split('&').find_map(|part| part.strip_prefix("sp="));
+        permissions.is_none_or(|letters| letters.contains('r'))
     }
 
     /// Whether the service is on this machine.
@@ -219,21 +227,16 @@ impl Credential {
 /// the file cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
-    let has_prefix = text.starts_with("env:") || text.starts_with("file:");
-    if has_prefix && text.contains([';', '?', '&', '=']) {
-        return Err(refused("the name after env: or file: has one of ; ? & ="));
+    let Some(reference) = Reference::read(text) else { return Ok(None) };
+    if !reference.is_valid() {
+        return Err(refused(
+            "the name after env: or file: is empty, begins with // or has one of ; ? & =",
+        ));
     }
-    if let Some(name) = text.strip_prefix("env:") {
-        let problem = match std::env::var(name) {
-            Ok(text) if !text.trim().is_empty() => return Ok(Some(text)),
-            Ok(_) => "is empty",
-            Err(VarError::NotPresent) => "is not set (export it)",
-            Err(VarError::NotUnicode(_)) => "is not UTF-8",
-        };
-        let text = format!("the environment variable {name} {problem}");
-        return Err(Error::refused_with(Code::InvalidInput, text));
-    }
-    let Some(path) = text.strip_prefix("file:") else { return Ok(None) };
+    let path = match reference {
+        Reference::File(path) => path,
+        Reference::Variable(name) => return variable(name).map(Some),
+    };
     let failed = |error| Error::io(format!("read {path}"), error);
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
@@ -243,6 +246,17 @@ pub(crate) fn referenced(text: &str) -> Result<Option<String>> {
     }
     let text = String::from_utf8(bytes);
     text.map(Some).map_err(|_| refused(&format!("{path} is not UTF-8")))
+}
+
+fn variable(name: &str) -> Result<String> {
+    let problem = match std::env::var(name) {
+        Ok(text) if !text.trim().is_empty() => return Ok(text),
+        Ok(_) => "is empty",
+        Err(VarError::NotPresent) => "is not set (export it)",
+        Err(VarError::NotUnicode(_)) => "is not UTF-8",
+    };
+    let text = format!("the environment variable {name} {problem}");
+    Err(Error::refused_with(Code::InvalidInput, text))
 }
 
 /// Whether the host of a URL is this machine.

@@ -54,8 +54,8 @@ impl RemoteOptions {
         Self { request_id: Some(property.into()), ..self }
     }
 
-    /// Sets a PEM file with the certificates that are trusted instead of those of the platform.
-    /// Default: those of the platform.
+    /// Sets a PEM file with the certificates that are trusted instead of those of the platform. The
+    /// file has at most 1 MiB. Default: those of the platform.
     pub fn ca(self, path: impl Into<PathBuf>) -> Self {
         Self { ca: Some(path.into()), ..self }
     }
@@ -79,9 +79,9 @@ impl RemoteOptions {
     }
 
     /// Sets how often a request is repeated and the pauses before that. A repeat waits longer if
-    /// the answer has a longer `Retry-After`, but at most 30 s for this reason. A repeat after a
-    /// lost answer may wait longer too; see [`Remote`](super::Remote). Default: three times after
-    /// pauses of some 1.5, 3.5 and 7.5 s.
+    /// the answer has a longer `Retry-After`, in seconds or until a date, but at most 30 s for this
+    /// reason. A repeat after a lost answer may wait longer too; see [`Remote`](super::Remote).
+    /// Default: three times after pauses of some 1.5, 3.5 and 7.5 s.
     pub fn retries(self, retries: RetryPolicy) -> Self {
         Self { retries, ..self }
     }

@@ -2,12 +2,16 @@
 //!
 //! Not here: signatures and bodies (`request`), repeats and lost answers (`exchange`).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fmt, io};
 
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, SendBody, Timeout, http};
 
 use crate::error::{Code, Doing as _, Error, Result};
@@ -69,6 +73,8 @@ pub(crate) struct Http {
 const BODY_MAX: u64 = 16 << 20;
 /// Stands for the value of a header that is not printable ASCII.
 pub(super) const NOT_TEXT: &str = "\u{fffd}";
+/// The maximum length of a file of certificates, in bytes. The file of a platform has some 200 KiB.
+const CA_MAX: u64 = 1 << 20;
 /// The maximum length of the headers of an answer, in bytes.
 const HEADERS_MAX: usize = 64 << 10;
 /// The problem if no program listens at the address.
@@ -133,18 +139,48 @@ impl Http {
 }
 
 /// Reads the certificates of a PEM file.
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 fn roots(path: &Path) -> Result<RootCerts> {
-    let text = std::fs::read_to_string(path).doing("read", path)?;
-    let items = parse_pem(text.as_bytes()).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    let certificates: Vec<_> = items.collect();
-    if certificates.is_empty() {
-        let text = format!("{}: there is no certificate in it", path.display());
-        return Err(Error::refused_with(Code::InvalidInput, text));
+    let mut bytes = Vec::new();
+    let file = File::open(path).doing("read", path)?;
+    file.take(CA_MAX + 1).read_to_end(&mut bytes).doing("read", path)?;
+    let certificates = match bytes.len() as u64 > CA_MAX {
+        true => Err(format!("it is longer than {} MiB", CA_MAX >> 20)),
+        false => certificates(&bytes),
+    };
+    certificates.map(|list| RootCerts::Specific(Arc::new(list))).map_err(|problem| {
+        Error::refused_with(Code::InvalidInput, format!("{}: {problem}", path.display()))
+    })
+}
+
+/// Reads the certificates of a PEM text, at least one. Texts between them are comments.
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
+    let (mut found, mut begin, mut at) = (Vec::new(), None, 0);
+    for (number, line) in (1..).zip(pem.split_inclusive(|byte| *byte == b'\n')) {
+        if line.starts_with(b"-----BEGIN CERTIFICATE-----")
+            && let Some((earlier, _)) = begin.replace((number, at))
+        {
+            return Err(format!("the certificate in line {earlier} has no end"));
+        }
+        at += line.len();
+        if line.starts_with(b"-----END CERTIFICATE-----")
+            && let Some((number, start)) = begin.take()
+        {
+            let malformed = |problem: &dyn fmt::Display| {
+                format!("the certificate in line {number} is malformed: {problem}")
+            };
+            let certificate = Certificate::from_pem(pem.get(start..at).unwrap_or_default());
+            let certificate = certificate.map_err(|error| malformed(&error))?;
+            let der = CertificateDer::from(certificate.der());
+            RootCertStore::empty().add(der).map_err(|error| malformed(&error))?;
+            found.push(certificate);
+        }
     }
-    Ok(RootCerts::Specific(Arc::new(certificates)))
+    match begin {
+        Some((number, _)) => Err(format!("the certificate in line {number} has no end")),
+        None if found.is_empty() => Err("it has no certificate (BEGIN CERTIFICATE)".to_owned()),
+        None => Ok(found),
+    }
 }
 
 impl Transport for Http {

@@ -340,6 +340,32 @@ fn a_copy_with_a_signature_for_one_table() {
     stores.ok("compare src env:STORE --table Tab");
 }
 
+/// A signature that permits only to add entities is enough for a copy that compares nothing.
+#[test]
+fn a_copy_with_a_signature_that_may_not_read() {
+    let stores = Stores::new(150);
+    stores.ok("create-table env:STORE Tab");
+    let token = stores.place.sas("Tab --permissions a --expiry 2100-01-01");
+    let text = format!("http://{}/devstoreaccount1?{token}", stores.server.at);
+    let run = |arguments: &str| {
+        let output = stores.command(arguments).env("SIGNED", &text).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    for option in ["--replace", "--state position", "--row-key x{RowKey}"] {
+        let (status, text) = run(&format!("copy src Tab --to env:SIGNED {option}"));
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains("has no permission to read (r)"), "{text}");
+    }
+    assert!(stores.ok("scan env:STORE Tab --format ndjson").is_empty());
+    let (status, text) = run("copy src Tab --to env:SIGNED --format json");
+    assert_eq!(status, Some(0), "{text}");
+    stores.ok("compare src env:STORE --table Tab");
+    let (status, text) = run("copy src Tab --to env:SIGNED --format json --rejects rejects");
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains(r#""conflicts":150"#), "{text}");
+}
+
 /// Copies to the server, from it and within it are killed at random moments, and continue from
 /// their files of positions.
 #[test]

@@ -370,3 +370,46 @@ fn tls_with_an_own_authority_and_a_wrong_clock() {
     assert_eq!((error.kind(), heads.len()), (ErrorKind::Io, 0));
     assert!(error.to_string().contains("certificate"), "{error}");
 }
+
+#[test]
+fn a_malformed_file_of_certificates_is_refused_with_the_line() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.pem");
+    let open = |text: &str| {
+        std::fs::write(&ca, text).unwrap();
+        Remote::open_with("UseDevelopmentStorage=true", options().ca(&ca)).map(drop)
+    };
+    let full = |len: usize| format!("{pem}{}", "#".repeat(len - pem.len()));
+    for text in [&pem, &format!("A comment\n{pem}\r\n{pem}"), &full(1 << 20)] {
+        assert!(open(text).is_ok());
+    }
+    let lines = pem.lines().count();
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    for (text, problem) in [
+        (String::new(), "it has no certificate".to_owned()),
+        (key.serialize_pem(), "it has no certificate".to_owned()),
+        (full((1 << 20) + 1), "it is longer than 1 MiB".to_owned()),
+        (pem.replace(end, ""), "the certificate in line 1 has no end".to_owned()),
+        (format!("{begin}\n{pem}"), "the certificate in line 1 has no end".to_owned()),
+        (
+            format!("{pem}{begin}\n*\n{end}\n"),
+            format!("the certificate in line {} is malformed: ", lines + 1),
+        ),
+        (
+            format!("#\n{begin}\nAAAA\n{end}\n{pem}"),
+            "the certificate in line 2 is malformed: ".to_owned(),
+        ),
+    ] {
+        let error = open(&text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        let expected = format!("{}: {problem}", ca.display());
+        assert!(error.message().starts_with(&expected), "{error} {expected}");
+    }
+    std::fs::remove_file(&ca).unwrap();
+    let options = options().ca(&ca);
+    let error = Remote::open_with("UseDevelopmentStorage=true", options).unwrap_err();
+    assert!(error.to_string().contains("ca.pem"), "{error}");
+}
