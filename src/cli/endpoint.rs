@@ -8,6 +8,8 @@
 //!
 //! `local_path` parses the arguments that are paths only.
 
+#[cfg(feature = "remote")]
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -276,6 +278,11 @@ impl Service {
     /// Returns the transactions and bytes out of the requests so far.
     pub(super) fn bill(&self) -> Bill {
         self.remote.bill()
+    }
+
+    /// Returns the numbers of errors since the last call, by code. Each try counts.
+    pub(super) fn take_errors(&self) -> BTreeMap<String, u64> {
+        self.remote.take_errors()
     }
 
     /// Whether the signature may permit reads; a key does.

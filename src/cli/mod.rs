@@ -61,7 +61,6 @@ mod wear;
 mod writer;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -177,7 +176,7 @@ commands! {
 #[command(after_long_help = stress_help())]
 struct Stress {
     /// A directory that is missing or empty; it is not removed
-    dir: PathBuf,
+    dir: endpoint::Place,
     /// The failure that an acknowledged write survives [default: sync with --partition, else random
     /// at each start]
     #[arg(long, value_enum)]
@@ -186,6 +185,9 @@ struct Stress {
     format: output::FormatArgs,
     #[command(flatten)]
     pressure: pressure::Pressure,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: endpoint::AccountArgs,
     #[cfg(all(unix, feature = "sim"))]
     #[command(flatten)]
     soak: stress::Stress,
@@ -205,9 +207,14 @@ impl Stress {
     fn run(self) -> Outcome {
         let Self { dir, durability, format, pressure, .. } = self;
         let json = format.is_json()?;
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&dir)? {
+            service.refuse(&[("--durability", durability.is_some())])?;
+            return pressure.run_at(&service, json);
+        }
         #[cfg(all(unix, feature = "sim"))]
         if !pressure.is_asked() {
-            return self.soak.run(dir, durability, json);
+            return self.soak.run(dir.to_path_buf(), durability, json);
         }
         pressure.run(&dir, durability, json)
     }

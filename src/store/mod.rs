@@ -5,9 +5,9 @@
 //! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
-//! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `pages`, `slice` (parts of
-//! the key space), `groups` (limits), `workers` (requests at once), `load`, `copy`, `compare`,
-//! `dialect` (rules in which services differ).
+//! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `reference` (such texts),
+//! `pages`, `slice` (parts of the key space), `groups` (limits), `workers` (requests at once),
+//! `load`, `copy`, `compare`, `dialect` (rules in which services differ).
 
 #[cfg(feature = "remote")]
 pub(crate) mod compare;
@@ -26,6 +26,7 @@ pub(crate) mod load;
 mod open;
 #[cfg(feature = "remote")]
 pub(crate) mod pages;
+mod reference;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 #[cfg(feature = "remote")]
@@ -37,9 +38,9 @@ pub(crate) mod workers;
 pub use self::continuation::Continuation;
 #[cfg(feature = "cli")]
 pub(crate) use self::dialect::Dialect;
-#[cfg(feature = "cli")]
-pub(crate) use self::open::Reference;
 pub use self::open::open_store;
+#[cfg(feature = "cli")]
+pub(crate) use self::reference::Reference;
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};
 pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};

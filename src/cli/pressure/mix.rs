@@ -3,12 +3,13 @@
 use clap::Args;
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::model::Entity;
 use crate::named::named;
 use crate::query::{Filter, prop};
 use crate::rng::Rng;
-use crate::table::{EntityGroup, Table};
+use crate::store::{Condition, PageQuery, TableStore};
+use crate::table::EntityGroup;
 
 named! {
     /// A kind of request.
@@ -54,6 +55,9 @@ pub(super) struct Mix {
     #[arg(long = "filter", value_name = "FILTER")]
     pub(super) filters: Vec<Filter>,
 }
+
+/// The table of the test.
+pub(super) const TABLE: &str = "StressTest";
 
 impl Mix {
     /// Fails if the shares exceed 100 %.
@@ -112,7 +116,7 @@ impl Mix {
     pub(super) fn send(
         &self,
         kind: Kind,
-        table: &Table,
+        store: &dyn TableStore,
         rows: &[Entity],
         rng: &mut Rng,
     ) -> Result<u64> {
@@ -120,13 +124,10 @@ impl Mix {
         let Some(row) = rows.get(at) else { return Ok(1) };
         let (partition, row_key) = (row.partition_key(), row.row_key());
         match kind {
-            Kind::Get => table.with_row(partition, row_key, |_| Ok(())).map(|_| 1),
-            Kind::Put => table.upsert(row).map(|_| 1),
-            Kind::Delete => match table.delete(partition, row_key) {
-                // Another request deleted it before.
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
-                deleted => deleted.map(|()| 1),
-            },
+            Kind::Get => store.get(TABLE, partition, row_key, &[]).map(|_| 1),
+            Kind::Put => store.upsert(TABLE, row).map(|_| 1),
+            // Another request may have deleted it before.
+            Kind::Delete => store.delete(TABLE, partition, row_key, &Condition::None).map(|()| 1),
             Kind::Group => {
                 let from = at.min(rows.len().saturating_sub(self.per_request as usize));
                 let mut group = EntityGroup::new(partition);
@@ -134,7 +135,7 @@ impl Mix {
                     group.upsert(row.clone())?;
                 }
                 let entities = group.len() as u64;
-                table.commit(group).map(|_| entities)
+                store.commit(TABLE, &group).map(|_| entities)
             }
             Kind::Query => {
                 let keys = Filter::partition(partition).and(prop("RowKey").ge(row_key));
@@ -142,8 +143,9 @@ impl Mix {
                     i if i < self.filters.len() => keys.and(self.filters[i].clone()),
                     _ => keys,
                 };
-                let found = table.query(filter)?.top(self.per_request as usize).into_iter();
-                found.map(|row| row.map(|_| 1)).sum::<Result<u64>>().map(|rows| rows.max(1))
+                let (filter, top) = (filter.to_string(), self.per_request as usize);
+                let page = PageQuery { filter: &filter, top, ..PageQuery::default() };
+                store.query(TABLE, &page).map(|page| page.entities.len().max(1) as u64)
             }
         }
     }
@@ -171,10 +173,10 @@ pub(super) mod tests {
             assert!((count / 100).abs_diff(percent) <= 2, "{kind:?}: {count} of {percent} %");
         }
         let db = Db::open_in_memory().unwrap();
-        let table = db.create_table("parts").unwrap();
+        db.create_table(TABLE).unwrap();
         let row = |i| Entity::new("p", format!("{i:02}")).with("Even", i % 2 == 0);
         let rows: Vec<_> = (0..40).map(row).collect();
-        let mut send = |kind| mix.send(kind, &table, &rows, &mut rng).unwrap();
+        let mut send = |kind| mix.send(kind, &db, &rows, &mut rng).unwrap();
         assert_eq!((send(Kind::Group), send(Kind::Put), send(Kind::Get)), (10, 1, 1));
         assert_eq!((send(Kind::Delete), send(Kind::Delete)), (1, 1));
         for _ in 0..40 {

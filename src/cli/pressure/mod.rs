@@ -13,6 +13,7 @@ mod advice;
 mod mix;
 mod timing;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,21 +22,27 @@ use std::time::Duration;
 use clap::Args;
 
 use self::advice::{Advice, Sample};
-use self::mix::{Kind, Mix};
+use self::mix::{Kind, Mix, TABLE};
 use self::timing::Timing;
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open_durable, open_to_read};
 use super::output::{Output, print, with_thousands};
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
-use crate::error::{Error, Result};
-use crate::json::Object;
+use crate::error::{Error, ErrorKind, Result};
+use crate::json::{self, Object};
 use crate::model::Entity;
 use crate::named::named;
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::KeyRange;
 use crate::rng::Rng;
-use crate::table::{LoadMode, Table};
+use crate::store::TableStore;
+use crate::table::LoadMode;
+#[cfg(feature = "remote")]
+use crate::{
+    cli::endpoint::Service,
+    store::{load::StoreLoader, pages::Side},
+};
 
 /// The options of the partition stress test.
 #[derive(Args)]
@@ -81,6 +88,9 @@ that divide the load far enough, it is the one that most of the --filter options
 queries then still read one partition. Exit status 1 if the peak is beyond what the service or this
 machine takes.
 
+Over a Table service the requests go to its table StressTest, which must not exist and stays there;
+they are billed. Refusals such as ServerBusy are retried as usual, and their numbers are printed.
+
 Example:
   rowstone stress /tmp/peak --partition Component --rate 1200 --reads 80
   rowstone stress /tmp/peak --partition UA-EWR --rate 900 \\
@@ -90,7 +100,6 @@ Example:
       --sample flights --sample-table Flights \\
       --filter \"origin eq 'EWR' and dep_delay gt 60\"";
 
-const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
 /// The maximum number of entities of the requests against a target. This many exhaust the burst of
@@ -129,30 +138,82 @@ impl Pressure {
         self.partition.is_some()
     }
 
+    /// Runs the test in a directory.
     pub(super) fn run(&self, dir: &Path, durability: Option<Durability>, json: bool) -> Outcome {
+        let plan = self.plan()?;
+        let durability = durability.unwrap_or(Durability::Sync);
+        let db = open_durable(dir, Create::IfMissing, durability)?;
+        let mut loader = db.create_table(TABLE)?.loader().mode(LoadMode::Upsert);
+        for (line, row) in self.load(&plan).enumerate() {
+            loader.push(line as u64, row)?;
+        }
+        loader.finish()?;
+        let timing = self.press(&db, &plan.rows)?;
+        let told = self.tell(&plan, ("here", timing, Errors::new()), json);
+        db.close()?;
+        told
+    }
+
+    /// Runs the test in a table of a service. Its refusals are retried, and counted.
+    #[cfg(feature = "remote")]
+    pub(super) fn run_at(&self, service: &Service, json: bool) -> Outcome {
+        if self.partition.is_none() {
+            let name = &service.name;
+            let text = format!("{name} is a Table service: without --partition it must be a path");
+            return Err(Failure::Usage(text));
+        }
+        let plan = self.plan()?;
+        let store: &dyn TableStore = &**service;
+        store.create_table(TABLE)?;
+        let side = Side { store, table: TABLE };
+        let mut loader = StoreLoader::new(side, LoadMode::Upsert, false, None);
+        for (line, row) in self.load(&plan).enumerate() {
+            loader.push(line as u64, row)?;
+        }
+        loader.flush()?;
+        if let Some(rejected) = loader.take_rejected().into_iter().next() {
+            return Err(rejected.error.into());
+        }
+        service.take_errors();
+        let timing = self.press(store, &plan.rows)?;
+        let errors = service.take_errors();
+        self.tell(&plan, (&format!("at {}", service.name), timing, errors), json)
+    }
+
+    /// Checks the options, and reads the sample.
+    fn plan(&self) -> Outcome<Plan<'_>> {
         let (Some(partition), Some(rate)) = (&self.partition, self.rate) else {
             return Err(Failure::Usage("name a --partition and a --rate".to_owned()));
         };
         self.mix.check()?;
         let sample = self.read_sample(partition)?;
-        let durability = durability.unwrap_or(Durability::Sync);
-        let db = open_durable(dir, Create::IfMissing, durability)?;
-        let table = db.create_table(TABLE)?;
-        let rows = self.load(&table, partition, &sample)?;
-        let timing = self.press(&table, &rows)?;
-        drop(table);
+        let rows = match sample.is_empty() {
+            true => self.made_up(partition).collect(),
+            false => sample,
+        };
+        Ok(Plan { partition, rate, rows })
+    }
+
+    /// Tries the targets of the service, and prints the report.
+    fn tell(
+        &self,
+        plan: &Plan<'_>,
+        (place, timing, errors): (&str, Timing, Errors),
+        json: bool,
+    ) -> Outcome {
+        let &Plan { partition, rate, ref rows } = plan;
         let trials = [
-            self.try_target("2010", Targets::y2010(), &rows, rate)?,
-            self.try_target("now", Targets::service(), &rows, rate)?,
+            self.try_target("2010", Targets::y2010(), rows, rate)?,
+            self.try_target("now", Targets::service(), rows, rate)?,
         ];
         let wants_finer = trials.iter().any(|trial| trial.verdict == Verdict::Fail);
-        let advice = wants_finer.then(|| Advice::new(partition, rate, &rows, &self.mix.filters));
-        let report = Report { partition, rate, mix: &self.mix, timing, trials, advice };
+        let advice = wants_finer.then(|| Advice::new(partition, rate, rows, &self.mix.filters));
+        let mix = &self.mix;
+        let report = Report { partition, rate, mix, place, timing, errors, trials, advice };
         print(|output| match json {
             true => output.object(|object| report.put(object)),
             false => report.write(output),
         })?;
-        db.close()?;
         if report.fails() { Err(Failure::Problems) } else { Ok(()) }
     }
 
@@ -171,25 +232,21 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Loads the table, and returns the rows of the tested partition.
-    fn load(&self, table: &Table, partition: &str, sample: &[Entity]) -> Outcome<Vec<Entity>> {
-        let payload = "x".repeat(self.entity_bytes as usize);
-        let made_up = |partition: &str| -> Vec<Entity> {
-            let row = |i: u32| Entity::new(partition, format!("{i:08}")).with("Payload", &*payload);
-            (0..self.entities.max(1)).map(row).collect()
-        };
-        let rows = if sample.is_empty() { made_up(partition) } else { sample.to_vec() };
-        let mut loader = table.loader().mode(LoadMode::Upsert);
-        let others = (0..OTHERS).flat_map(|i| made_up(&format!("{partition}~{i}")));
-        for (line, row) in rows.iter().cloned().chain(others).enumerate() {
-            loader.push(line as u64, row)?;
-        }
-        loader.finish()?;
-        Ok(rows)
+    /// Returns the entities to load: the tested partition and others.
+    fn load<'p>(&'p self, plan: &'p Plan<'_>) -> impl Iterator<Item = Entity> + 'p {
+        let others = (0..OTHERS).flat_map(|i| self.made_up(&format!("{}~{i}", plan.partition)));
+        plan.rows.iter().cloned().chain(others)
+    }
+
+    fn made_up(&self, partition: &str) -> impl Iterator<Item = Entity> + use<> {
+        let (partition, payload) = (partition.to_owned(), "x".repeat(self.entity_bytes as usize));
+        let row = move |i| Entity::new(&*partition, format!("{i:08}")).with("Payload", &*payload);
+        (0..self.entities.max(1)).map(row)
     }
 
     /// Runs the mix unthrottled: every client sends its next request when the last one is answered.
-    fn press(&self, table: &Table, rows: &[Entity]) -> Outcome<Timing> {
+    /// A request that the store refuses for now ends as an answered one does, but counts nothing.
+    fn press(&self, store: &dyn TableStore, rows: &[Entity]) -> Outcome<Timing> {
         let clock = SystemClock::new();
         let end = Duration::from_secs(u64::from(self.peak_seconds.max(1)));
         let client = |number: u32| -> Result<Timing> {
@@ -201,14 +258,19 @@ impl Pressure {
                     return Ok(timing);
                 }
                 let kind = self.mix.next(&mut rng);
-                let entities = self.mix.send(kind, table, rows, &mut rng)?;
-                timing.note(kind, entities, clock.monotonic().saturating_sub(start));
+                match self.mix.send(kind, store, rows, &mut rng) {
+                    Ok(entities) => {
+                        timing.note(kind, entities, clock.monotonic().saturating_sub(start));
+                    }
+                    Err(error) if is_of_load(&error) => {}
+                    Err(error) => return Err(error),
+                }
             }
         };
         let timings: Vec<Result<Timing>> = std::thread::scope(|scope| {
             let clients: Vec<_> =
                 (0..self.clients).map(|i| scope.spawn(move || client(i))).collect();
-            let lost = || Error::new(crate::error::ErrorKind::Io, "a client ended early");
+            let lost = || Error::new(ErrorKind::Io, "a client ended early");
             clients.into_iter().map(|c| c.join().unwrap_or_else(|_| Err(lost()))).collect()
         });
         let mut all = Timing::default();
@@ -244,7 +306,7 @@ impl Pressure {
         let (mut requests, mut entities) = (0, 0);
         while entities < entities_max {
             let kind = self.mix.next(&mut rng);
-            let touched = match self.mix.send(kind, &table, rows, &mut rng) {
+            let touched = match self.mix.send(kind, &db, rows, &mut rng) {
                 Ok(touched) => touched,
                 Err(error) if error.is_transient() => {
                     busy += 1;
@@ -270,12 +332,30 @@ impl Pressure {
     }
 }
 
+/// Whether an error shows that the store has too much load.
+fn is_of_load(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::OutcomeUnknown)
+}
+
+/// The partition to test, and the rows to load into it.
+struct Plan<'p> {
+    partition: &'p str,
+    rate: u32,
+    rows: Vec<Entity>,
+}
+
+/// The numbers of answers that were errors, by code.
+type Errors = BTreeMap<String, u64>;
+
 /// The result of the test.
 struct Report<'p> {
     partition: &'p str,
     rate: u32,
     mix: &'p Mix,
+    /// Where the mix ran.
+    place: &'p str,
     timing: Timing,
+    errors: Errors,
     trials: [Trial; 2],
     advice: Option<Advice>,
 }
@@ -299,12 +379,15 @@ impl Report<'_> {
         let last = shares.pop().unwrap_or_default();
         let shares = shares.join(", ");
         output.fold("", &format!("partition '{}', {shares} and {last}", self.partition))?;
-        writeln!(output, "\nas fast as possible, here:")?;
+        writeln!(output, "\nas fast as possible, {}:", self.place)?;
         let width = shown().map(|kind| kind.name().len()).max().unwrap_or(0);
         for kind in shown() {
             let (name, rate) = (kind.name(), with_thousands(self.timing.rate(kind)));
             let (p50, p99) = (self.timing.micros(kind, 50.0), self.timing.micros(kind, 99.0));
             writeln!(output, "  {name:width$}  {rate:>10}/s   p50 {p50:>7} µs   p99 {p99:>7} µs")?;
+        }
+        for (code, count) in &self.errors {
+            writeln!(output, "  {} answers were {code}", with_thousands(*count))?;
         }
         writeln!(
             output,
@@ -320,7 +403,7 @@ impl Report<'_> {
         }
         if self.is_too_slow() {
             let most = with_thousands(self.timing.entities_per_second());
-            writeln!(output, "\nfail: this machine takes {most} entities/s of them")?;
+            writeln!(output, "\nfail: {most} entities/s of them {}", self.place)?;
         }
         match &self.advice {
             Some(advice) => {
@@ -340,6 +423,12 @@ impl Report<'_> {
             object.raw(&format!("{name}_per_second"), self.timing.rate(kind));
             object.raw(&format!("{name}_p50_micros"), self.timing.micros(kind, 50.0));
             object.raw(&format!("{name}_p99_micros"), self.timing.micros(kind, 99.0));
+        }
+        if !self.errors.is_empty() {
+            let errors = json::object(|object| {
+                self.errors.iter().for_each(|(code, count)| object.raw(code, count));
+            });
+            object.raw("errors", errors);
         }
         for trial in &self.trials {
             object.raw(&format!("busy_at_{}", trial.target), trial.busy);

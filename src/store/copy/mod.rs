@@ -14,7 +14,7 @@ mod plan;
 mod pool;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 pub(crate) use self::plan::{StoreCopy, Traffic};

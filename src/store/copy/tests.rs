@@ -43,10 +43,10 @@ fn check_copies(source: &[Entity], target: &Failing) {
     }
 }
 
-/// Runs a copy with options that `set` changes.
-fn copy(
-    source: &Failing,
-    target: &Failing,
+/// Runs a copy of the table `Tab` with options that `set` changes.
+pub(crate) fn copy(
+    source: &dyn TableStore,
+    target: &dyn TableStore,
     state: Option<&StateFile>,
     set: impl FnOnce(&mut StoreCopy<'_>),
 ) -> Result<(CopySummary, Traffic)> {

@@ -1,5 +1,6 @@
 //! The verbs of a store, as requests to a Table service.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -130,6 +131,11 @@ impl Remote {
     /// out.
     pub(crate) fn bill(&self) -> Bill {
         self.exchange.bill()
+    }
+
+    /// Returns the numbers of errors since the last call, by code. Each try counts.
+    pub(crate) fn take_errors(&self) -> BTreeMap<String, u64> {
+        self.exchange.take_errors()
     }
 
     /// Returns the URL of the service, without a signature.

@@ -7,6 +7,7 @@
 //!   an ETag lets only one of the two take effect;
 //! * no error shows a credential, even if the service repeats it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(super) struct Exchange {
     /// storage they do, but it and the known other services send ETags with minimal metadata.
     needs_metadata: AtomicBool,
     bill: Mutex<Bill>,
+    /// The numbers of tries that failed, by code.
+    errors: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A write, and how a read can tell whether it took effect.
@@ -102,8 +105,24 @@ impl Exchange {
         options: RemoteOptions,
     ) -> Self {
         let (rng, clock_offset) = (Mutex::new(rng), Mutex::new(0));
-        let (needs_metadata, bill) = (AtomicBool::new(false), Mutex::default());
-        Self { endpoint, options, transport, clock, rng, clock_offset, needs_metadata, bill }
+        let needs_metadata = AtomicBool::new(false);
+        let (bill, errors) = (Mutex::default(), Mutex::default());
+        Self {
+            endpoint,
+            options,
+            transport,
+            clock,
+            rng,
+            clock_offset,
+            needs_metadata,
+            bill,
+            errors,
+        }
+    }
+
+    /// Returns the numbers of tries that failed since the last call, by code.
+    pub(super) fn take_errors(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.errors.lock())
     }
 
     /// Returns the transactions and bytes out of all answers so far.
@@ -295,8 +314,20 @@ impl Exchange {
         }
     }
 
-    /// Sends a request once; twice if its signature was refused because of this machine's clock.
+    /// Sends a request once, and counts an error.
     fn once<T>(
+        &self,
+        draft: &Draft,
+        location: Location,
+        read: impl Fn(&Response) -> Result<T, Refusal>,
+    ) -> Result<T, Failure> {
+        self.try_once(draft, location, read).inspect_err(|failure| {
+            *self.errors.lock().entry(failure.error.code().to_owned()).or_default() += 1;
+        })
+    }
+
+    /// Sends a request once; twice if its signature was refused because of this machine's clock.
+    fn try_once<T>(
         &self,
         draft: &Draft,
         location: Location,

@@ -9,8 +9,8 @@ use crate::db::prometheus::Exposition;
 use crate::db::{CopySummary, Db};
 use crate::model::Entity;
 use crate::rng::Rng;
-use crate::store::copy::StoreCopy;
-use crate::store::pages::Side;
+use crate::store::copy::{StoreCopy, tests};
+use crate::store::pages::PAGE_MAX;
 use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::{PageQuery, Remote, RemoteOptions, TableStore};
 use crate::sync::Mutex;
@@ -68,14 +68,17 @@ fn fill(db: &Db, value: i32) {
     }
 }
 
+/// Runs a copy by one worker.
 fn copy(
     source: &dyn TableStore,
     target: &dyn TableStore,
     set: impl FnOnce(&mut StoreCopy<'_>),
 ) -> CopySummary {
-    let mut job = StoreCopy::new([source, target].map(|store| Side { store, table: "Tab" }));
-    set(&mut job);
-    job.run(None).unwrap().0
+    let with_one = |job: &mut StoreCopy<'_>| {
+        (job.workers, job.page_rows) = (1, PAGE_MAX);
+        set(job);
+    };
+    tests::copy(source, target, None, with_one).unwrap().0
 }
 
 /// ETags of pages are enough: no entity is read alone.

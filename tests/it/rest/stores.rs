@@ -144,6 +144,7 @@ fn what_only_a_directory_has_is_refused_at_a_service() {
         ("backup file:secret there", "must be a path"),
         ("backup src env:STORE", "must be a path"),
         ("stress env:STORE --seconds 1", "must be a path"),
+        ("stress env:STORE --partition p --rate 1 --durability os", "--durability"),
     ] {
         stores.fails(arguments, 2, text);
     }
@@ -338,6 +339,24 @@ fn a_copy_with_a_signature_for_one_table() {
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("continued: the counts are of this run only"), "{text}");
     stores.ok("compare src env:STORE --table Tab");
+}
+
+/// The requests of the stress test are those of the verbs, and its errors are counted.
+#[test]
+fn a_partition_of_a_service_is_stressed() {
+    let stores = Stores::new(0);
+    let stress = "stress env:STORE --partition m --rate 1 --peak-seconds 1 --clients 2 --entities 20 \
+                  --queries 10 --groups 10 --deletes 10 --reads 40";
+    let told = stores.ok(stress);
+    let url = stores.url();
+    assert!(told.contains(&format!("as fast as possible, at {url}:")), "{told}");
+    assert!(told.contains("0.0 % ServerBusy   pass\n") && !told.contains("answers were"), "{told}");
+    let others = stores.ok("scan env:STORE StressTest --from-partition n --format ndjson");
+    assert!(others.is_empty(), "{others}");
+    let other = stores.ok("scan env:STORE StressTest --partition m~8 --format ndjson");
+    assert_eq!(other.lines().count(), 20);
+    stores.fails(stress, 1, "TableAlreadyExists");
+    stores.fails(&stress.replace("env:STORE", "env:MISSING"), 2, "MISSING is not set");
 }
 
 /// A signature that permits only to add entities is enough for a copy that compares nothing.

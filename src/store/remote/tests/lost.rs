@@ -321,6 +321,10 @@ fn retries_of_two_policies_do_not_multiply() {
         let (remote, _) = scripted(&[busy, busy], options, "https://acme.table.example.com");
         let error = remote.insert("parts", &bolt()).unwrap_err();
         assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Busy, is_transient));
+        // Each answer is counted.
+        let errors: Vec<_> = remote.take_errors().into_iter().collect();
+        assert_eq!(errors, [("ServerBusy".to_owned(), 1 + u64::from(retries))]);
+        assert!(remote.take_errors().is_empty());
     }
 }
 
