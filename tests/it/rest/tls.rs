@@ -96,3 +96,23 @@ fn tokens_may_require_tls() {
     plain.send(&request);
     plain.answer().is_error(403, "AuthorizationProtocolMismatch");
 }
+
+/// The certificates of `--ca` are trusted.
+#[cfg(feature = "remote")]
+#[test]
+fn commands_trust_a_given_certificate() {
+    let place = Place::new();
+    let (server, _) = encrypted(&place, "");
+    place.write("account", "UseDevelopmentStorage=true");
+    let url = format!("https://localhost:{}/devstoreaccount1", server.at.port());
+    let run = |ca: &str| {
+        let create = format!("create-table {url} People --account-file file:account --ca {ca}");
+        place.command(&create).output().unwrap()
+    };
+    let output = run("cert.pem");
+    assert!(output.status.success(), "{output:?}");
+    let output = run("account");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("account: it has no certificate"), "{text}");
+}
