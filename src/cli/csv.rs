@@ -62,9 +62,23 @@ enum Scan {
     },
 }
 
-/// Detects the separator of fields: the one that is most frequent in the first line of `head`,
-/// outside of quotes.
+/// The start of a first line that names the separator of fields, such as `sep=;`, as Excel does.
+const SEPARATOR_LINE: &[u8] = b"sep=";
+
+/// Returns the separator that the first line names, and the length of that line.
+fn separator_line(head: &[u8]) -> Option<(u8, usize)> {
+    let (&separator, end) = head.strip_prefix(SEPARATOR_LINE)?.split_first()?;
+    let end = [&b"\r\n"[..], b"\n"].into_iter().find(|line_end| end.starts_with(line_end))?;
+    let is_usable = separator.is_ascii() && !matches!(separator, b'"' | b'\r' | b'\n');
+    is_usable.then_some((separator, SEPARATOR_LINE.len() + 1 + end.len()))
+}
+
+/// Detects the separator of fields: the one that the first line names, or else the one that is most
+/// frequent in it, outside of quotes.
 pub(super) fn delimiter_of(head: &[u8]) -> u8 {
+    if let Some((separator, _)) = separator_line(head) {
+        return separator;
+    }
     let mut counts = [0; DELIMITERS.len()];
     let mut quoted = false;
     for byte in head.iter().skip_while(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -85,8 +99,12 @@ impl<R: Read> CsvReader<R> {
         Self { window: Window::new(source), delimiter, line: 1, taken: 0, fields: Vec::new() }
     }
 
-    /// Returns the next row, and skips empty lines. Returns `None` at the end of the input.
+    /// Returns the next row, and skips empty lines and a first line that names the separator.
+    /// Returns `None` at the end of the input.
     pub(super) fn next(&mut self) -> io::Result<Option<Row<'_>>> {
+        if self.line == 1 {
+            self.skip_separator_line()?;
+        }
         loop {
             self.window.consume(self.taken);
             self.taken = 0;
@@ -101,6 +119,16 @@ impl<R: Read> CsvReader<R> {
                 return Ok(Some(Row { line, problem, bytes, fields: &self.fields }));
             }
         }
+    }
+
+    fn skip_separator_line(&mut self) -> io::Result<()> {
+        let line_max = SEPARATOR_LINE.len() + 3;
+        while self.window.bytes().len() < line_max && self.window.fill()? {}
+        if let Some((_, len)) = separator_line(self.window.bytes()) {
+            self.window.consume(len);
+            self.line += 1;
+        }
+        Ok(())
     }
 
     /// Scans one row, reading more input as needed. Returns its first line number, and the problem
@@ -314,9 +342,21 @@ mod tests {
             ("\ta\tb", b'\t'),
             ("a|b\n", b'|'),
             ("\"x,y\n,z\";b", b';'),
+            ("sep=|\r\na,b,c\n", b'|'),
+            ("sep=;,x,y\n", b','),
         ] {
             assert_eq!(delimiter_of(head.as_bytes()), expected, "{head:?}");
         }
+    }
+
+    #[test]
+    fn a_line_that_names_the_separator_is_no_row() {
+        check("sep=,\r\na,b\n1,2\n", &["2: a|b", "3: 1|2"]);
+        check("sep=;\na,b\n", &["2: a|b"]);
+        check("sep=,\n", &[]);
+        check("a,b\nsep=,\n", &["1: a|b", "2: sep=|"]);
+        check("sep=,x\n", &["1: sep=|x"]);
+        check("sep=\n", &["1: sep="]);
     }
 
     #[test]

@@ -25,6 +25,27 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// The number of bytes at the start of an input that are examined to detect its format.
 const HEAD_BYTES: usize = 4096;
 
+const ZIP: &str = "a zip archive";
+/// The offset of the name of its first file in a zip archive, and the first names in documents of
+/// Excel, LibreOffice and other programs.
+const ZIP_NAME_AT: usize = 30;
+const OFFICE: [&[u8]; 5] =
+    [b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetypeapplication/vnd.oasis"];
+/// Files that are no text: bytes at an offset, what they are, and the command that prints their
+/// rows, if there is one.
+const KINDS: [(usize, &[u8], &str, &str); 10] = [
+    (0, &GZIP_MAGIC, "gzip within gzip", "gzip -dc FILE"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc FILE"),
+    (0, b"\xfd7zXZ\0", "compressed by xz", "xz -dc FILE"),
+    (4, b"1AY&SY", "compressed by bzip2", "bzip2 -dc FILE"),
+    (0, b"PK\x03\x04", ZIP, "unzip -p FILE"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x -so FILE"),
+    (257, b"ustar", "a tar archive", "tar -xOf FILE"),
+    (0, b"SQLite format 3\0", "a SQLite database", "sqlite3 -json FILE 'select * from TABLE'"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document, such as .xls", ""),
+    (0, b"%PDF-", "a PDF document", ""),
+];
+
 /// An input file or standard input. Gzip is detected from the content and decompressed, and a byte
 /// order mark is removed.
 pub(super) struct Input {
@@ -34,6 +55,8 @@ pub(super) struct Input {
     pub(super) head: Vec<u8>,
     /// Whether the input can be opened again to read the same bytes, and is not compressed.
     pub(super) repeatable: bool,
+    /// Whether the input is empty or white space.
+    pub(super) is_blank: bool,
 }
 
 /// The option `--force` of commands that write a file.
@@ -76,9 +99,11 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
         reader = Box::new(MultiGzDecoder::new(reader));
     }
     let mut head = read_head(&mut reader, HEAD_BYTES).map_err(failed)?;
+    let is_whole = head.len() < HEAD_BYTES;
     if head.starts_with(&BYTE_ORDER_MARK) {
         head.drain(..BYTE_ORDER_MARK.len());
     }
+    check_kind(path, &head)?;
     if matches!(*head, [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..]) {
         return Err(not_utf8(path, "UTF-32"));
     }
@@ -90,7 +115,28 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
         return Err(not_utf8(path, "UTF-16"));
     }
     let reader = Box::new(Cursor::new(head.clone()).chain(reader));
-    Ok(Input { reader, head, repeatable: is_file && !packed })
+    let is_blank = is_whole && head.trim_ascii().is_empty();
+    Ok(Input { reader, head, repeatable: is_file && !packed, is_blank })
+}
+
+/// Returns an error if `head` is the start of a file that is no text and that must be converted.
+fn check_kind(path: &str, head: &[u8]) -> Outcome {
+    let has = |at, magic| head.get(at..).is_some_and(|bytes: &[u8]| bytes.starts_with(magic));
+    let Some((.., kind, command)) = KINDS.iter().find(|(at, magic, ..)| has(*at, magic)) else {
+        return Ok(());
+    };
+    let (kind, command) = match head.get(ZIP_NAME_AT..) {
+        Some(name) if *kind == ZIP && OFFICE.iter().any(|start| name.starts_with(start)) => {
+            ("a workbook or another Office document", "")
+        }
+        _ => (*kind, *command),
+    };
+    let file = if path == STANDARD_INPUT { "FILE" } else { path };
+    let next = match command {
+        "" => "save it as CSV in UTF-8".to_owned(),
+        command => format!("{} | rowstone … -", command.replace("FILE", file)),
+    };
+    Err(Failure::Other(format!("cannot read {path}: it is {kind}\n  try: {next}")))
 }
 
 fn not_utf8(path: &str, encoding: &str) -> Failure {
@@ -263,6 +309,53 @@ mod tests {
                 _ => panic!("{bytes:?}"),
             }
         }
+    }
+
+    #[test]
+    fn files_that_are_no_text_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tar = vec![b'a'; 512];
+        tar[257..262].copy_from_slice(b"ustar");
+        let zip = |name: &str| format!("PK\x03\x04{}{name}", "\0".repeat(26)).into_bytes();
+        let gz = |bytes: &[u8]| {
+            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gz.write_all(bytes).unwrap();
+            gz.finish().unwrap()
+        };
+        for (bytes, expected) in [
+            (gz(&gz(b"a,b\n")), "it is gzip within gzip\n  try: gzip -dc x.bin | rowstone … -"),
+            (b"\x28\xb5\x2f\xfd\0".to_vec(), "by zstd\n  try: zstd -dc x.bin | "),
+            (gz(b"\x28\xb5\x2f\xfd\0"), "by zstd\n"),
+            (b"\xfd7zXZ\0\0".to_vec(), "by xz\n  try: xz -dc x.bin | "),
+            (b"BZh91AY&SY".to_vec(), "by bzip2\n  try: bzip2 -dc x.bin | "),
+            (zip("a.csv"), "a zip archive\n  try: unzip -p x.bin | "),
+            (
+                zip("[Content_Types].xml"),
+                "a workbook or another Office document\n  try: save it as ",
+            ),
+            (zip("mimetypeapplication/vnd.oasis.opendocument.spreadsheet"), "a workbook"),
+            (b"7z\xbc\xaf\x27\x1c".to_vec(), "a 7z archive\n  try: 7z x -so x.bin | "),
+            (tar, "a tar archive\n  try: tar -xOf x.bin | "),
+            (
+                b"SQLite format 3\0\x10".to_vec(),
+                "try: sqlite3 -json x.bin 'select * from TABLE' | ",
+            ),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".to_vec(), "such as .xls\n  try: save it as CSV"),
+            (b"%PDF-1.7\n".to_vec(), "a PDF document\n  try: save it as CSV in UTF-8"),
+        ] {
+            let path = dir.path().join("x.bin");
+            std::fs::write(&path, &bytes).unwrap();
+            match open_input(path.to_str().unwrap()) {
+                Err(Failure::Other(text)) => {
+                    let text = text.replace(dir.path().to_str().unwrap(), "").replace('/', "");
+                    assert!(text.starts_with("cannot read x.bin: it is "), "{text}");
+                    assert!(text.contains(expected), "{text}");
+                }
+                _ => panic!("{expected}"),
+            }
+        }
+        assert!(check_kind("-", b"PK,BZh,7z,ustar,SQLite format 3\n").is_ok());
+        assert!(check_kind("-", b"").is_ok());
     }
 
     #[test]

@@ -203,12 +203,13 @@ pub(super) fn least(name: &str, literal: &Value) -> Filter {
 }
 
 /// Returns the name that differs from `name` in the fewest letters, if that is at most a third of
-/// them. Case counts little.
-fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+/// them. Case counts little. A single letter is near to itself only.
+pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let wanted = name.to_lowercase();
     let distances = names.map(|known| (distance(&wanted, &known.to_lowercase()), known));
     let (distance, known) = distances.min()?;
-    (distance <= wanted.chars().count().div_ceil(3)).then_some(known)
+    let letters = wanted.chars().count();
+    (distance == 0 || letters > 1 && distance <= letters.div_ceil(3)).then_some(known)
 }
 
 /// The number of insertions, deletions and replacements of letters that make `a` to `b`.
@@ -252,13 +253,14 @@ mod tests {
 
     #[test]
     fn the_nearest_name_differs_least() {
-        let names = || ["Price", "Stock", "Made", "PartitionKey"].into_iter();
+        let names = || ["Price", "Stock", "Made", "PartitionKey", "A"].into_iter();
         for (name, expected) in [
             ("Prise", Some("Price")),
             ("price", Some("Price")),
             ("Stok", Some("Stock")),
             ("partition_key", Some("PartitionKey")),
             ("Colour", None),
+            ("X", None),
             ("", None),
         ] {
             assert_eq!(nearest(name, names()), expected, "{name}");

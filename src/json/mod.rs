@@ -36,7 +36,7 @@ use crate::error::{Code, Error, Result};
 /// The members of an object, in order, including repeated names.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// A value. For an array or object, only its presence is recorded, not its contents.
+/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -44,8 +44,8 @@ pub(crate) enum Scalar<'a> {
     /// The number as it was written.
     Number(&'a str),
     String(Cow<'a, str>),
-    /// An array or object.
-    Nested,
+    /// The array or object as it was written.
+    Nested(&'a str),
 }
 
 /// Reads the first `most` members of the object in `text`; later members are checked and dropped.
@@ -72,7 +72,7 @@ impl<'a> Scalar<'a> {
                 let text = read_string(text).map_err(|error| refused(&error, "a string"))?;
                 Scalar::String(text)
             }
-            Some(b'{' | b'[') => Scalar::Nested,
+            Some(b'{' | b'[') => Scalar::Nested(text),
             Some(b'n') => Scalar::Null,
             Some(b't') => Scalar::Boolean(true),
             Some(b'f') => Scalar::Boolean(false),
@@ -364,8 +364,9 @@ mod tests {
         check(r#""a""#, string("a"));
         check(r#""a\n\u0041\/\"\\""#, string("a\nA/\"\\"));
         check(r#""\ud83d\ude00 ok""#, string("😀 ok"));
-        check(r#"{"a":[1,{"b":null}],"c":{}}"#, Scalar::Nested);
-        check("[]", Scalar::Nested);
+        for text in [r#"{"a":[1,{"b":null}],"c":{}}"#, "[]"] {
+            check(text, Scalar::Nested(text));
+        }
     }
 
     #[test]
@@ -410,7 +411,7 @@ mod tests {
     #[test]
     fn nesting_uses_no_stack() {
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
-        check(&deep(1_000_000), Scalar::Nested);
+        check(&deep(1_000_000), Scalar::Nested(&deep(1_000_000)));
         refused(&deep(1_000_000)[1..]);
     }
 

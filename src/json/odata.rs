@@ -267,7 +267,7 @@ impl<'a> Members<'a> {
             Scalar::Number(text) => Some(text),
             Scalar::Boolean(true) => Some("true"),
             Scalar::Boolean(false) => Some("false"),
-            Scalar::Null | Scalar::Nested => None,
+            Scalar::Null | Scalar::Nested(_) => None,
         }
     }
 
@@ -296,19 +296,33 @@ impl<'a> Members<'a> {
 
     /// Returns names and values of the members that become properties.
     fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
-        let is_property = |(name, _): &&Member<'a>| !SYSTEM_PROPERTIES.contains(&&**name);
-        self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
-            // A null is not stored, but its property name must be valid.
-            Scalar::Null => check_property_name(name).err().map(Err),
-            _ => {
-                let typed = self.type_of(name).and_then(|edm| interpret(name, value, edm));
-                Some(typed.map(|value| (&**name, value)))
-            }
-        })
+        self.values.iter().filter_map(|(name, value)| self.property(name, value).transpose())
+    }
+
+    /// Returns the property of a member; `None` if it is a null, which is not stored, or a system
+    /// property.
+    fn property<'v>(
+        &self,
+        name: &'v str,
+        value: &'v Scalar<'_>,
+    ) -> Result<Option<(&'v str, Typed<'v>)>> {
+        match value {
+            _ if SYSTEM_PROPERTIES.contains(&name) => Ok(None),
+            Scalar::Null => check_property_name(name).map(|()| None),
+            _ => Ok(Some((name, interpret(name, value, self.type_of(name)?)?))),
+        }
+    }
+
+    /// Returns the first member that cannot be a property.
+    #[cfg(feature = "cli")]
+    pub(crate) fn unfit(&self) -> Option<(&str, &Scalar<'a>)> {
+        let mut members = self.values.iter().map(|(name, value)| (&**name, value));
+        members.find(|(name, value)| self.property(name, value).is_err())
     }
 
     /// Renames members with their annotations, then drops members, and annotates others. A member
-    /// that gets the type String or Boolean may be a number.
+    /// that gets the type String or Boolean may be a number, and a String is also the text of an
+    /// array or object.
     pub(crate) fn adapt(
         &mut self,
         renames: &'a [(String, String)],
@@ -328,7 +342,9 @@ impl<'a> Members<'a> {
             let value = self.values.iter_mut().find(|(member, _)| member == name);
             let Some((_, value)) = value else { continue };
             *value = match (edm, &*value) {
-                (EdmType::String, Scalar::Number(text)) => Scalar::String((*text).into()),
+                (EdmType::String, Scalar::Number(text) | Scalar::Nested(text)) => {
+                    Scalar::String((*text).into())
+                }
                 (EdmType::String, Scalar::Boolean(true)) => Scalar::String("true".into()),
                 (EdmType::String, Scalar::Boolean(false)) => Scalar::String("false".into()),
                 (EdmType::Boolean, Scalar::Number("0")) => Scalar::Boolean(false),
@@ -407,7 +423,7 @@ fn interpret<'v>(
         (None, Scalar::Boolean(_)) => EdmType::Boolean,
         (None, Scalar::Number(text)) if is_integer(text) => EdmType::Int32,
         (None, Scalar::Number(_)) => EdmType::Double,
-        (None, Scalar::Null | Scalar::Nested) => {
+        (None, Scalar::Null | Scalar::Nested(_)) => {
             return Err(invalid(format!("Property '{name}' is an array or object.")));
         }
     };

@@ -194,7 +194,7 @@ mod tests {
             return None;
         }
         let read = members.into_iter().map(|(name, value)| match Scalar::read(value).ok()? {
-            Scalar::Nested => None,
+            Scalar::Nested(_) => None,
             scalar => Some((name.into_owned(), scalar)),
         });
         read.collect()

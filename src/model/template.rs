@@ -22,10 +22,10 @@ impl Template {
     /// Parses `template`; `column` maps names to numbers.
     ///
     /// # Errors
-    /// A sentence that describes the problem; for an unknown column it contains the name.
+    /// A sentence that describes the problem; for an unknown column it is that of `column`.
     pub(crate) fn parse(
         template: &str,
-        column: impl Fn(&str) -> Option<usize>,
+        column: impl Fn(&str) -> Result<usize, String>,
     ) -> Result<Template, String> {
         let mut parts = Vec::new();
         let mut text = String::new();
@@ -42,7 +42,7 @@ impl Template {
             else {
                 return Err(format!("'{template}' has a lone brace; double it if it is meant"));
             };
-            let number = column(name).ok_or_else(|| format!("there is no column '{name}'"))?;
+            let number = column(name)?;
             if !text.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut text)));
             }
@@ -92,7 +92,7 @@ impl KeyTemplate {
         let names = RefCell::new(Vec::<String>::new());
         let number = |name: &str| {
             names.borrow_mut().push(name.to_owned());
-            Some(names.borrow().len() - 1)
+            Ok(names.borrow().len() - 1)
         };
         let template = Template::parse(text, number)
             .map_err(|problem| Error::new(ErrorKind::InvalidInput, problem))?;
@@ -168,7 +168,8 @@ mod tests {
     const COLUMNS: [&str; 3] = ["carrier", "origin", "a b"];
 
     fn parse(template: &str) -> Result<Template, String> {
-        Template::parse(template, |name| COLUMNS.iter().position(|column| *column == name))
+        let number = |name: &str| COLUMNS.iter().position(|column| *column == name);
+        Template::parse(template, |name| number(name).ok_or_else(|| format!("no '{name}'")))
     }
 
     #[track_caller]
@@ -191,8 +192,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert_eq!(parse("{tail}").unwrap_err(), "there is no column 'tail'");
-        assert_eq!(parse("{}").unwrap_err(), "there is no column ''");
+        assert_eq!(parse("{tail}").unwrap_err(), "no 'tail'");
+        assert_eq!(parse("{}").unwrap_err(), "no ''");
         for template in ["{carrier", "carrier}", "{{carrier}", "a}b"] {
             assert!(parse(template).unwrap_err().contains("lone brace"), "{template}");
         }

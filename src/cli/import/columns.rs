@@ -14,10 +14,11 @@ use crate::cli::csv::Row;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::layout::cut;
 use crate::cli::output::counted;
+use crate::cli::unmatched::nearest;
 use crate::error::{Code, Error, Result};
 use crate::model::{
-    DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, PROPERTIES_MAX, SYSTEM_PROPERTIES,
-    Template, ValueRef, check_property_name, out_of_range,
+    DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, KeyPart, PROPERTIES_MAX,
+    SYSTEM_PROPERTIES, Template, ValueRef, check_property_name, out_of_range,
 };
 use crate::sort::sort_by;
 
@@ -92,32 +93,25 @@ impl Columns {
     /// Parses the header, and applies the user's options.
     pub(super) fn new(header: &Row<'_>, choices: &Choices) -> Outcome<Columns> {
         let names = header_names(header, &choices.renames)?;
-        let find = |name: &str| names.iter().position(|column| column == name);
+        let find = |name: &str| find_column(&names, name);
         let known = |name: &String, option: &str| match find(name) {
-            Some(_) => Ok(()),
-            None => Err(usage(format!("{option}: there is no column '{name}'"), &names)),
+            Ok(_) => Ok(()),
+            Err(problem) => Err(usage(format!("{option}: {problem}"), &names)),
         };
         choices.types.iter().try_for_each(|(name, _)| known(name, "--type"))?;
         choices.skip.iter().try_for_each(|name| known(name, "--skip"))?;
-        let template = |given: &Option<String>, option: &str, default: &str| match given {
-            Some(text) => Template::parse(text, find)
-                .map_err(|problem| usage(format!("--{option}: {problem}"), &names)),
-            None => find(default).map(Template::column).ok_or_else(|| {
-                let some: Vec<_> = names.iter().take(2).map(|name| format!("{{{name}}}")).collect();
-                usage(format!("--{option} is needed, such as '{}'", some.join("-")), &names)
-            }),
-        };
-        let partition_key = template(&choices.partition_key, "partition-key", "PartitionKey")?;
-        let row_key = template(&choices.row_key, "row-key", "RowKey")?;
+        let template = |given: &Option<String>, part| key_template(given, part, &names, find);
+        let partition_key = template(&choices.partition_key, KeyPart::PartitionKey)?;
+        let row_key = template(&choices.row_key, KeyPart::RowKey)?;
         let mut properties = Vec::new();
         for (index, name) in names.iter().enumerate() {
-            let typed = name.strip_suffix(TYPE_SUFFIX).filter(|name| find(name).is_some());
+            let typed = name.strip_suffix(TYPE_SUFFIX).filter(|name| find(name).is_ok());
             let is_system = SYSTEM_PROPERTIES.contains(&name.as_str());
             if typed.is_some() || is_system || choices.skip.contains(name) {
                 continue;
             }
             let given = choices.types.iter().rev().find(|(column, _)| column == name);
-            let types = find(&format!("{name}{TYPE_SUFFIX}"));
+            let types = find(&format!("{name}{TYPE_SUFFIX}")).ok();
             properties.push(Column::new(index, name, given.map(|(_, edm)| *edm), types)?);
         }
         if properties.len() > PROPERTIES_MAX {
@@ -356,13 +350,12 @@ pub(super) fn header_names(header: &Row<'_>, renames: &[(String, String)]) -> Ou
             .map_err(|_| Failure::Other(format!("malformed header: it is {NOT_UTF8}")))?;
         names.push(name);
     }
-    let find = |old: &str| names.iter().position(|name| name == old);
     let mut renamed = Vec::new();
     for (old, new) in renames {
-        let problem = || format!("--rename: there is no column '{old}'");
-        let column = find(old).ok_or_else(|| usage(problem(), &names))?;
+        let column = find_column(&names, old);
+        let column = column.map_err(|problem| usage(format!("--rename: {problem}"), &names))?;
         renamed.push((column, new.clone()));
-        let types = find(&format!("{old}{TYPE_SUFFIX}"));
+        let types = find_column(&names, &format!("{old}{TYPE_SUFFIX}"));
         renamed.extend(types.map(|types| (types, format!("{new}{TYPE_SUFFIX}"))));
     }
     for (column, new) in renamed {
@@ -378,14 +371,64 @@ pub(super) fn header_names(header: &Row<'_>, renames: &[(String, String)]) -> Ou
     }
 }
 
+/// Returns the number of the column `name`, or else a sentence that also has the nearest name.
+pub(super) fn find_column(names: &[String], name: &str) -> Result<usize, String> {
+    let found = names.iter().position(|column| column == name);
+    found.ok_or_else(|| none_such("column", name, names))
+}
+
+/// Says that no column or member (`kind`) among `names` is named `name`.
+pub(super) fn none_such(kind: &str, name: &str, names: &[impl AsRef<str>]) -> String {
+    let nearest = nearest(name, names.iter().map(AsRef::as_ref));
+    let nearest = nearest.map(|name| format!(", the nearest is '{name}'")).unwrap_or_default();
+    format!("there is no {kind} '{name}'{nearest}")
+}
+
+/// Returns the template of a key: the given one, or else the column that is named like the key.
+pub(super) fn key_template(
+    given: &Option<String>,
+    part: KeyPart,
+    names: &[String],
+    find: impl Fn(&str) -> Result<usize, String>,
+) -> Outcome<Template> {
+    match given {
+        Some(text) => Template::parse(text, find)
+            .map_err(|problem| usage(format!("{}: {problem}", option_of(part)), names)),
+        None => find(part.name())
+            .map(Template::column)
+            .map_err(|problem| usage(format!("{problem}{}", needed(part, names)), names)),
+    }
+}
+
+/// The option that forms a key of columns or members.
+pub(super) fn option_of(part: KeyPart) -> &'static str {
+    match part {
+        KeyPart::PartitionKey => "--partition-key",
+        KeyPart::RowKey => "--row-key",
+    }
+}
+
+/// The end of a sentence: a key must be formed, such as of these columns or members.
+pub(super) fn needed(part: KeyPart, names: &[impl AsRef<str>]) -> String {
+    let names = || names.iter().map(AsRef::as_ref);
+    let example = match nearest(part.name(), names()) {
+        Some(name) => format!("{{{name}}}"),
+        None => names().take(2).map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join("-"),
+    };
+    let such_as = if example.is_empty() { "" } else { &format!(", such as '{example}'") };
+    format!(", so {} is needed{such_as}", option_of(part))
+}
+
+/// Lists the first names.
+pub(super) fn listed(names: &[impl AsRef<str>]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN).map(|name| cut(name.as_ref(), NAME_SHOWN_MAX));
+    let more = (names.len() > NAMES_SHOWN).then(|| "…".into());
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns a usage failure with `problem` and the list of existing columns.
 pub(super) fn usage(problem: String, names: &[String]) -> Failure {
-    let mut shown: Vec<_> =
-        names.iter().take(NAMES_SHOWN).map(|name| cut(name, NAME_SHOWN_MAX)).collect();
-    if names.len() > NAMES_SHOWN {
-        shown.push("…".into());
-    }
-    Failure::Usage(format!("{problem}\n  columns: {}", shown.join(", ")))
+    Failure::Usage(format!("{problem}\n  columns: {}", listed(names)))
 }
 
 #[cfg(test)]
@@ -522,7 +565,22 @@ mod tests {
     #[test]
     fn mistakes_about_columns_are_named() {
         let csv = "p,r,a\n";
-        refused(csv, &Choices::default(), "--partition-key is needed");
+        refused(
+            csv,
+            &Choices::default(),
+            "no column 'PartitionKey', so --partition-key is needed, such as '{p}-{r}'\n  columns: p,",
+        );
+        refused(
+            "PartitionKey,row_key\n",
+            &Choices::default(),
+            "no column 'RowKey', the nearest is 'row_key', so --row-key is needed, such as '{row_key}'",
+        );
+        let choices = Choices { partition_key: Some("{Contry}".into()), ..Choices::default() };
+        refused(
+            "id,Country\n",
+            &choices,
+            "'Contry', the nearest is 'Country'\n  columns: id, Country",
+        );
         let choices = |f: fn(&mut Choices)| {
             let mut choices = keyed();
             f(&mut choices);

@@ -4,11 +4,12 @@ use std::io;
 use std::sync::mpsc::Receiver;
 
 use super::pipeline::{Parsed, next_batch};
-use super::report::{Rejects, Summary};
+use super::report::{Rejects, Summary, with_rule};
 use super::sink::{Destination, Mode, Sink};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
+use crate::table::Rejected;
 
 /// A load in progress.
 pub(super) struct Loading<'l> {
@@ -92,7 +93,8 @@ impl Loading<'_> {
     fn report(&mut self) -> Outcome {
         let (rejects, progress) = (&mut self.rejects, &self.progress);
         let rejected = self.sink.take_rejected();
-        rejected.into_iter().try_for_each(|row| rejects.add(row.line, &row.error, progress))
+        let add = |row: Rejected| rejects.add(row.line, &with_rule(row.error), progress);
+        rejected.into_iter().try_for_each(add)
     }
 }
 

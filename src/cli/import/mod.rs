@@ -44,7 +44,7 @@ use super::csv::{CsvReader, delimiter_of};
 use super::endpoint::AccountArgs;
 use super::endpoint::Place;
 use super::failure::{Failure, Outcome, eprint_line};
-use super::files::{self, Input, Overwrite, Spool};
+use super::files::{self, Input, Overwrite, STANDARD_INPUT, Spool};
 #[cfg(not(feature = "parquet"))]
 use super::help;
 use super::interrupt::Interrupt;
@@ -118,11 +118,14 @@ column NAME. An empty field with the type String is an empty text, and with anot
 NDJSON: an entity a line, as `export` writes it. With templates the keys come from its members.
 
 JSON: an array, or an object with an array `items` or `value`; other members are ignored. Its size
-is not limited. An integer without a type is an Int32: --type NAME=long admits greater ones.
+is not limited. An integer without a type is an Int32: --type NAME=long admits greater ones. An array
+or object as a value is rejected: --type NAME=string imports its JSON as text.
 
 Parquet (feature parquet): each column is a property of its type; null is no value. Templates use the
 text of values. Lists and nested columns must be left out with --skip. A text column X with a column
 X@type beside it, as `export` writes it, has values of the types named there. Lines are rows.
+
+An input without rows is no error: standard error says so, and the table is created.
 
 Text must be UTF-8. A row that cannot be loaded is reported with its line (for JSON, with its element
 and line) and the others are loaded; the exit status is 3 then.
@@ -167,11 +170,21 @@ impl Import {
         // The input is opened first, so that a misspelt file name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
+        let is_blank = input.is_blank;
         let mut summary = match format {
+            _ if is_blank => parse_beside(|_| Ok(()), |rows| self.load(rows, Some(0), "line"))?,
             InputFormat::Csv => self.load_csv(input)?,
             InputFormat::Ndjson | InputFormat::Json => self.load_json(input, format)?,
             InputFormat::Parquet => self.load_parquet(input)?,
         };
+        if summary.rows == 0 {
+            let from = if self.input == STANDARD_INPUT { "standard input" } else { &self.input };
+            let how = match is_blank {
+                true => "is empty, and not CSV with a header, JSON or NDJSON",
+                false => "has no rows",
+            };
+            eprint_line(&format!("note: nothing to import: {from} {how}"));
+        }
         summary.elapsed = clock.monotonic();
         print(|output| match self.format {
             Format::Table => Ok(writeln!(output, "{}", summary.text())?),

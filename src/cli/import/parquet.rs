@@ -24,7 +24,7 @@ use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{SerializedFileReader, SerializedPageReader};
 use parquet::schema::types::{ColumnDescriptor, Type};
 
-use super::columns::{Choices, usage};
+use super::columns::{Choices, find_column, key_template, usage};
 use super::infer;
 use super::rows::unreadable;
 use crate::cli::failure::{Failure, Outcome};
@@ -34,7 +34,7 @@ use crate::error::{Code, Error, Result};
 use crate::json::double;
 use crate::json::odata::put_text;
 use crate::model::{
-    DateTime, EdmType, Entity, EntityEncoder, Guid, SYSTEM_PROPERTIES, Template, ValueRef,
+    DateTime, EdmType, Entity, EntityEncoder, Guid, KeyPart, SYSTEM_PROPERTIES, Template, ValueRef,
     check_property_name,
 };
 
@@ -127,13 +127,11 @@ impl Source {
         }
         let columns = columns_of(fields, schema.columns(), &names);
         let mut columns = columns.map_err(failed)?;
-        if let Some(name) = choices.skip.iter().find(|name| !names.contains(name)) {
-            return Err(usage(format!("--skip: there is no column '{name}'"), &names));
-        }
-        let pk = (choices.partition_key.as_deref(), "partition-key", "PartitionKey");
-        let rk = (choices.row_key.as_deref(), "row-key", "RowKey");
-        let partition_key = template(pk, &names, &mut columns)?;
-        let row_key = template(rk, &names, &mut columns)?;
+        let skipped = choices.skip.iter().try_for_each(|name| find_column(&names, name).map(drop));
+        skipped.map_err(|problem| usage(format!("--skip: {problem}"), &names))?;
+        let mut template = |given, part| template(given, part, &names, &mut columns);
+        let partition_key = template(&choices.partition_key, KeyPart::PartitionKey)?;
+        let row_key = template(&choices.row_key, KeyPart::RowKey)?;
         choose(&mut columns, choices)?;
         if !columns.iter().any(Column::is_read) {
             return Err(Failure::Other(format!("{input}: no column would be read")));
@@ -326,27 +324,20 @@ fn columns_of(
     Ok(columns)
 }
 
-/// Parses the template of a key, and marks its columns. `given` is the template, the name of the
-/// option, and the column that is the key by default.
+/// Returns the template of a key, and marks its columns.
 fn template(
-    (given, option, default): (Option<&str>, &str, &str),
+    given: &Option<String>,
+    part: KeyPart,
     names: &[String],
     columns: &mut [Column],
 ) -> Outcome<Template> {
-    let used = RefCell::new(Vec::new());
+    let used = RefCell::new(Vec::<usize>::new());
     let find = |name: &str| {
-        let found = names.iter().position(|column| column == name);
-        used.borrow_mut().extend(found);
+        let found = find_column(names, name);
+        used.borrow_mut().extend(&found);
         found
     };
-    let template = match given {
-        Some(text) => Template::parse(text, find)
-            .map_err(|problem| usage(format!("--{option}: {problem}"), names))?,
-        None => find(default).map(Template::column).ok_or_else(|| {
-            let some: Vec<_> = names.iter().take(2).map(|name| format!("{{{name}}}")).collect();
-            usage(format!("--{option} is needed, such as '{}'", some.join("-")), names)
-        })?,
-    };
+    let template = key_template(given, part, names, find)?;
     for number in used.into_inner() {
         columns.get_mut(number).into_iter().for_each(|column| column.in_key = true);
     }

@@ -11,7 +11,6 @@ use crate::cli::output::{counted, with_thousands};
 use crate::cli::progress::Progress;
 use crate::error::{Code, Error};
 use crate::json;
-use crate::model::KeyPart;
 
 /// The maximum number of rejected rows that are printed if no --rejects file is given.
 const SHOWN_MAX: u64 = 10;
@@ -70,16 +69,18 @@ impl Rejects {
 }
 
 fn plain_line(unit: &str, line: u64, error: &Error) -> String {
-    format!("{unit} {line}: {} ({})", text_of(error), error.code())
+    format!("{unit} {line}: {error} ({})", error.code())
 }
 
-/// Returns the text of an error. For a refused key it says which characters are not allowed.
-fn text_of(error: &Error) -> String {
-    let is_of = |part: KeyPart| error.message().contains(&format!("The '{}' param", part.name()));
-    let is_of_key = [KeyPart::PartitionKey, KeyPart::RowKey].into_iter().any(is_of);
-    match is_of_key && error.code() == Code::OutOfRangeInput.as_str() {
-        true => format!("{error}; keys must not have / \\ # ? or control characters"),
-        false => error.to_string(),
+/// Adds to the refusal of a key the characters that keys must not have. Requires: the destination
+/// refused an entity. A time out of range is refused before, where the row is parsed.
+pub(super) fn with_rule(error: Error) -> Error {
+    match error.code() == Code::OutOfRangeInput.as_str() {
+        true => {
+            let rule = "keys must not have / \\ # ? or control characters";
+            error.with_message(format!("{error}; {rule}"))
+        }
+        false => error,
     }
 }
 
@@ -87,7 +88,7 @@ fn report_json(unit: &str, line: u64, error: &Error) -> String {
     json::object(|object| {
         object.raw(unit, line);
         object.text("code", error.code());
-        object.text("message", &text_of(error));
+        object.text("message", &error.to_string());
     })
 }
 

@@ -4,14 +4,15 @@ use std::io::{self, Read};
 
 use clap::ValueEnum;
 
-use super::columns::{Choices, Columns, Converter, use_long};
+use super::columns::{Choices, Columns, Converter, listed, needed, none_such, option_of, use_long};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
 use crate::error::{Code, Error, Result};
+use crate::json::Scalar;
 use crate::json::elements::{Elements, is_document};
 use crate::json::odata::Members;
 use crate::json::window::Lines;
-use crate::model::{Entity, EntityEncoder, KeyPart, Template};
+use crate::model::{EdmType, Entity, EntityEncoder, KeyPart, Template};
 
 /// The maximum length of an NDJSON line or of an element of a JSON document, in bytes. It is enough
 /// for an entity of 1 MiB, even if all its text is escaped.
@@ -148,7 +149,7 @@ impl MemberKeys {
         let column = |name: &str| {
             let mut names = names.borrow_mut();
             names.push(name.to_owned());
-            Some(names.len() - 1)
+            Ok(names.len() - 1)
         };
         let parse = |template: Option<&str>| {
             template.map(|text| Template::parse(text, column)).transpose().map_err(Failure::Usage)
@@ -190,30 +191,62 @@ impl MemberKeys {
         part: KeyPart,
         template: Option<&Template>,
     ) -> Result<String> {
-        let Some(template) = template else { return members.key(part).map(str::to_owned) };
-        let missing = std::cell::Cell::new(false);
+        let Some(template) = template else {
+            let key = members.key(part).map(str::to_owned);
+            return key.map_err(|error| error.with_message(unkeyed(members, part)));
+        };
+        let missing = std::cell::Cell::new(None);
         let mut key = Vec::new();
         template.expand(&mut key, |i| {
-            let text = self.names.get(i).and_then(|name| members.raw(name));
-            missing.set(missing.get() || text.is_none());
+            let name = self.names.get(i).map_or("", String::as_str);
+            let text = members.raw(name);
+            missing.set(missing.get().or(text.is_none().then_some(name)));
             text.unwrap_or_default().as_bytes()
         });
-        match String::from_utf8(key) {
-            Ok(key) if !missing.get() => Ok(key),
-            _ => Err(Error::refused(Code::PropertiesNeedValue)),
+        match missing.get() {
+            // All parts are texts.
+            None => Ok(String::from_utf8(key).unwrap_or_default()),
+            Some(name) => {
+                let text = format!("{}: {}", option_of(part), unusable(members, name, ""));
+                Err(Error::refused_with(Code::PropertiesNeedValue, text))
+            }
         }
     }
 }
 
-/// Adds advice to the error for an integer that is too large for an Int32.
+/// Says why an object lacks the key `part`, and how the key can be formed.
+#[cold]
+fn unkeyed(members: &Members<'_>, part: KeyPart) -> String {
+    let texts = members.names().filter(|name| members.raw(name).is_some());
+    unusable(members, part.name(), &needed(part, &texts.collect::<Vec<_>>()))
+}
+
+/// Says why a member cannot be a key, then the advice, and the names of the members.
+fn unusable(members: &Members<'_>, name: &str, advice: &str) -> String {
+    let names: Vec<_> = members.names().collect();
+    let problem = match members.find(name) {
+        None => none_such("member", name, &names),
+        Some(Scalar::Null) => format!("member '{name}' is null"),
+        Some(Scalar::Nested(_)) => format!("member '{name}' is an array or object"),
+        Some(_) => format!("member '{name}' is not of type Edm.String"),
+    };
+    format!("{problem}{advice}; members: {}", listed(&names))
+}
+
+/// Adds to the error for a member that cannot be a property the options with which it can.
+#[cold]
 fn with_advice(error: Error, members: &Members<'_>) -> Error {
-    let is_long = |name: &&str| members.raw(name).is_some_and(|text| text.parse::<i64>().is_ok());
-    let is_named =
-        |name: &&str| error.message().contains(&format!("'{name}' is not of type Edm.Int32"));
-    match members.names().find(|name| is_named(name) && is_long(name)) {
-        Some(name) => error.with_message(format!("{} ({})", error.message(), use_long(name))),
-        None => error,
-    }
+    let Some((name, value)) = members.unfit() else { return error };
+    let is_int = || matches!(members.type_of(name), Ok(None | Some(EdmType::Int32)));
+    let is_long = || members.raw(name).is_some_and(|text| text.parse::<i64>().is_ok());
+    let advice = match value {
+        Scalar::Nested(_) => {
+            format!("use --type {name}=string for its JSON as text, or --skip {name}")
+        }
+        _ if is_int() && is_long() => use_long(name),
+        _ => return error,
+    };
+    error.with_message(format!("{} ({advice})", error.message()))
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 use std::io::Read;
 
 use super::candidates::{Columns, Ranking};
-use super::columns::{header_names, usage};
+use super::columns::{find_column, header_names, usage};
 use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
 use super::sketch::{Repeats, Sketch};
 use crate::cli::csv::{CsvReader, delimiter_of};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files;
 use crate::db::DataShape;
+use crate::error::Error;
 use crate::json::elements::Elements;
 use crate::json::odata::Members;
 use crate::json::window::Lines;
@@ -40,6 +41,8 @@ struct Counting<'t> {
     partition_key: Option<&'t str>,
     row_key: Option<&'t str>,
     rows: u64,
+    /// The error of the first object that is no row with such keys.
+    problem: Option<Error>,
     partitions: Sketch,
     repeats: Repeats,
     /// `None` before the first row.
@@ -49,6 +52,9 @@ struct Counting<'t> {
 /// Reads a file of CSV, NDJSON or JSON, and builds the keys of its rows from the templates.
 pub(in crate::cli) fn read(path: &str, pk: Option<&str>, rk: Option<&str>) -> Outcome<Sample> {
     let input = files::open_input(path)?;
+    if input.is_blank {
+        return Err(Failure::Other(format!("{path} is empty: a sample has rows in CSV or JSON")));
+    }
     let mut counting = Counting::new(pk, rk);
     match format_of(&input.head) {
         InputFormat::Csv => {
@@ -61,22 +67,25 @@ pub(in crate::cli) fn read(path: &str, pk: Option<&str>, rk: Option<&str>) -> Ou
             return Err(Failure::Usage(problem));
         }
     }
+    if counting.rows == 0 {
+        let problem = counting.problem.map(|error| format!(": {error}")).unwrap_or_default();
+        return Err(Failure::Other(format!("{path} has no usable row{problem}")));
+    }
     Ok(counting.finish())
 }
 
 impl<'t> Counting<'t> {
     fn new(partition_key: Option<&'t str>, row_key: Option<&'t str>) -> Self {
         let (partitions, repeats) = (Sketch::new(PARTITIONS_MEMORY_MAX), Repeats::new());
-        Self { partition_key, row_key, rows: 0, partitions, repeats, columns: None }
+        let (rows, problem, columns) = (0, None, None);
+        Self { partition_key, row_key, rows, problem, partitions, repeats, columns }
     }
 
     fn read_csv(&mut self, mut reader: CsvReader<impl Read>, path: &str) -> Outcome {
         let bad = |error| unreadable(path, &error);
-        let Some(header) = reader.next().map_err(bad)? else {
-            return Err(Failure::Other(format!("{path} is empty")));
-        };
+        let Some(header) = reader.next().map_err(bad)? else { return Ok(()) };
         let names = header_names(&header, &[])?;
-        let find = |name: &str| names.iter().position(|column| column == name);
+        let find = |name: &str| find_column(&names, name);
         let parse = |template: Option<&str>| {
             let parse = |template| Template::parse(template, find);
             template.map(parse).transpose().map_err(|problem| usage(problem, &names))
@@ -137,8 +146,14 @@ impl<'t> Counting<'t> {
     /// Counts a row in JSON, unless it has no such keys. Its values may need options of an import.
     fn add_object(&mut self, keys: &MemberKeys, bytes: &[u8]) {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let Ok(members) = Members::read(text) else { return };
-        let Ok((partition_key, row_key)) = keys.keys(&members) else { return };
+        let read = Members::read(text).and_then(|members| Ok((keys.keys(&members)?, members)));
+        let ((partition_key, row_key), members) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.problem.get_or_insert(error);
+                return;
+            }
+        };
         self.rows += 1;
         // A member that the first row lacks is missing in a row, so it cannot form keys.
         let columns = self.columns.get_or_insert_with(|| Columns::new(members.names()));

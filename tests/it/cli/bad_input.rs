@@ -132,8 +132,6 @@ fn files_that_cannot_be_read() {
     let keys = "--partition-key {p} --row-key {r}";
     let import = |file: &str| place.run(&format!("import db Tab {file} {keys}"));
     import("none.csv").fails(1, &["cannot read none.csv"]);
-    place.write("empty.csv", "");
-    import("empty.csv").fails(1, &["empty.csv is empty"]);
     import(".").fails(1, &["it is a directory"]);
     let whole = std::fs::read(sample("flights.csv.gz")).unwrap();
     place.write("cut.csv.gz", &whole[..whole.len() / 2]);
@@ -149,8 +147,12 @@ fn files_that_cannot_be_read() {
     place.write("name.csv", "p,r,first name\n");
     import("name.csv").fails(1, &["'first name'", "--skip"]);
     place.write("other.csv", "a,b\n1,2\n");
-    import("other.csv").fails(2, &["no column 'p'", "columns: a, b"]);
+    import("other.csv").fails(2, &["no column 'p'\n", "columns: a, b"]);
     place.run("import db Tab other.csv").fails(2, &["--partition-key is needed", "'{a}-{b}'"]);
+    place.write("rows.sqlite", b"SQLite format 3\0\x10\0");
+    for command in ["import db Tab rows.sqlite", "advise --sample rows.sqlite"] {
+        place.fails(command, 1, &["rows.sqlite: it is a SQLite", "sqlite3 -json rows.sqlite "]);
+    }
     place.run("import db Tab other.csv --partition-key {a --row-key {b}").fails(2, &["lone brace"]);
     assert!(!place.path("db").exists());
     place.write("good.csv", "p,r\n1,2\n");

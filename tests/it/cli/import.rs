@@ -273,8 +273,6 @@ fn json_documents_have_the_rows_of_ndjson() {
                 .contains(r#""Edm.Int64","N":"7""#)
         );
     }
-    let out = place.feed("import db T10 -", "{\"value\":[]}").ok();
-    assert!(out.starts_with("0 rows read, 0 imported in "), "{out}");
     // A value that needs an option of `import` is no reason not to count a row.
     let large = r#"{"PartitionKey":"p","RowKey":"4","N":5000000000}"#;
     place.write("a.json", format!("[{list},\n{large}]"));
@@ -313,7 +311,8 @@ fn errors_of_json_documents_name_element_and_line() {
     let bad = r#"{"PartitionKey":"p","RowKey":"4","A":{}}"#;
     let run = place.feed("import db Tab -", format!("[{first},{bad},\n{second},{bad},7,{first}]"));
     assert!(run.out.starts_with("6 rows read, 2 imported, 4 rejected in "), "{run:?}");
-    let object = "Property 'A' is an array or object.";
+    let object = "Property 'A' is an array or object. (use --type A=string for its JSON as text, or \
+         --skip A)";
     run.fails(
         3,
         &[
@@ -334,6 +333,125 @@ fn errors_of_json_documents_name_element_and_line() {
     );
     assert_eq!(place.ok("scan db Tab --format csv").lines().count(), 4);
     place.feed("import db Tab - --delimiter ;", "[]").fails(2, &["--delimiter is for CSV"]);
+}
+
+#[test]
+fn objects_without_keys_say_what_they_have_and_what_to_do() {
+    let place = Place::new();
+    let rows = [r#"{"id":1,"partitionkey":2,"name":"a"}"#, r#"{"id":null,"name":"b","x":[1]}"#];
+    let [first, second] = rows;
+    let text = [
+        "there is no member 'PartitionKey', the nearest is 'partitionkey', so --partition-key is \
+         needed, such as '{partitionkey}'; members: id, partitionkey, name (PropertiesNeedValue)",
+        "there is no member 'PartitionKey', so --partition-key is needed, such as '{name}'; \
+         members: id, name, x (PropertiesNeedValue)",
+    ];
+    let [near, none] = text;
+    let lines = [format!("line 1: {near}"), format!("line 2: {none}")];
+    place.feed("import db T10 -", rows.join("\n")).fails(3, &lines.each_ref().map(|t| &**t));
+    for document in [format!("[{first},\n{second}]"), format!("{{\"value\":[{first},\n{second}]}}")]
+    {
+        let elements = [format!("element 1: line 1: {near}"), format!("element 2: line 2: {none}")];
+        place.feed("import db T10 -", document).fails(3, &elements.each_ref().map(|t| &**t));
+    }
+    place.feed("import db T10 - --partition-key {nam} --row-key {id}", first).fails(
+        3,
+        &["line 1: --partition-key: there is no member 'nam', the nearest is 'name'; members: id, "],
+    );
+    place
+        .feed("import db T10 - --partition-key p --row-key {id}-{name}", second)
+        .fails(3, &["line 1: --row-key: member 'id' is null; members: id, name, x (Prop"]);
+    place
+        .feed("import db T10 - --partition-key p --row-key {x}", second)
+        .fails(3, &["--row-key: member 'x' is an array or object; members: "]);
+    place.feed("import db T10 -", r#"{"PartitionKey":5}"#).fails(
+        3,
+        &["member 'PartitionKey' is not of type Edm.String, so --partition-key is needed, such as \
+           '{PartitionKey}'; members: PartitionKey (InvalidInput)"],
+    );
+    place
+        .feed(
+            "import db T10 - --partition-key {PartitionKey} --row-key r",
+            rows[0].replace("partitionkey", "PartitionKey"),
+        )
+        .ok();
+    place.feed("import db T10 -", "[{}]").fails(3, &["so --partition-key is needed; members: "]);
+    place.feed("import db T10 -", "Id,name\n1,a\n").fails(
+        2,
+        &["there is no column 'PartitionKey', so --partition-key is needed, such as '{Id}-{name}'\n"],
+    );
+    place.feed("import db T10 - --partition-key {Id} --row-key {nmae}", "Id,name\n1,a\n").fails(
+        2,
+        &["--row-key: there is no column 'nmae', the nearest is 'name'\n  columns: Id, n"],
+    );
+    place.write("a.json", format!("[{first}]"));
+    let sample =
+        ["a.json has no usable row: --partition-key: there is no member 'nam', the nearest"];
+    place.fails("advise --sample a.json --partition-key {nam}", 1, &sample);
+}
+
+#[test]
+fn an_input_without_rows_is_noted() {
+    let place = Place::new();
+    let empty = "is empty, and not CSV with a header, JSON or NDJSON";
+    let inputs: [(&[u8], &str); 8] = [
+        (b"", empty),
+        (b" \r\n\n", empty),
+        (b"\xef\xbb\xbf", empty),
+        (&gzip(b""), empty),
+        (b"[]", "has no rows"),
+        (b"{\"value\":[]}", "has no rows"),
+        (b"{\"items\":[ ]}\n", "has no rows"),
+        (b"PartitionKey,RowKey\r\n", "has no rows"),
+    ];
+    for (i, (bytes, how)) in inputs.into_iter().enumerate() {
+        let run = place.feed(&format!("import db Piped{i} -"), bytes);
+        assert!(run.out.starts_with("0 rows read, 0 imported in "), "{run:?}");
+        assert_eq!(run.err, format!("note: nothing to import: standard input {how}\n"));
+        assert_eq!(run.status, Some(0));
+        place.write("rows", bytes);
+        let run = place.run(&format!("import db File{i} rows"));
+        assert_eq!(run.err, format!("note: nothing to import: rows {how}\n"));
+        assert_eq!(run.status, Some(0));
+        let found = if how == empty { "rows is empty" } else { "rows has no usable row" };
+        place.fails("advise --sample rows", 1, &[found]);
+    }
+    // The options of a format are no mistake where nothing has a format.
+    let options = "--null NA --delimiter ; --partition-key {a} --row-key {b} --format json";
+    let run = place.feed(&format!("import db Piped0 - {options}"), "");
+    assert!(run.out.starts_with(r#"{"rows":0,"imported":0,"rejected":0,"#), "{run:?}");
+    assert_eq!(place.tables().lines().count(), 16);
+    let spaces =
+        [" ".repeat(5000).as_bytes(), b"\n{\"PartitionKey\":\"p\",\"RowKey\":\"r\"}"].concat();
+    place.feed("import db Spaces - --input-format ndjson", spaces).ok();
+}
+
+#[test]
+fn nested_members_are_imported_as_text_on_request() {
+    let place = Place::new();
+    let row = r#"[{"PartitionKey":"p","RowKey":"1","Tags":[ "a",{"b":1} ],"More":{}}]"#;
+    place.feed("import db Tab - --skip More", row).fails(
+        3,
+        &["element 1: line 1: Property 'Tags' is an array or object. (use --type Tags=string for "],
+    );
+    place.feed("import db Tab - --skip More --type Tags=string", row).ok();
+    let found = place.ok("get db Tab p 1 --format json --select Tags");
+    assert!(found.contains(r#""Tags":"[ \"a\",{\"b\":1} ]""#), "{found}");
+}
+
+#[test]
+fn a_first_line_may_name_the_separator() {
+    let place = Place::new();
+    let csv = "sep=;\r\np;r;a,b,c,d\r\nx;1;1,5\r\nx;2/;2\r\n";
+    let keys = "--partition-key {p} --row-key {r} --skip p --skip r";
+    place.feed(&format!("import db A11 - {keys} --rename a,b,c,d=a"), csv).fails(3, &["line 4: "]);
+    assert_eq!(place.ok("export db A11 --format csv"), "PartitionKey,RowKey,a\nx,1,\"1,5\"\n");
+    let commas = csv.replace(";", ",").replacen("sep=,", "sep=;", 1).replace("a,b,c,d", "a");
+    place
+        .feed(&format!("import db B11 - {keys} --delimiter , "), commas.replace("1,5", "1"))
+        .fails(3, &[""]);
+    place.write("a.csv", csv);
+    assert!(place.ok("advise --sample a.csv --partition-key {p}").contains("2 rows"));
 }
 
 /// The columns are those of a table that Azure Storage Explorer exported.
