@@ -77,7 +77,7 @@ enum Verb {
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Remove all but the newest backups, and the files that only the removed ones used
+    /// Remove all but the newest backups, and the files that no other backup uses
     Prune {
         /// The directory of backups
         dir: PathBuf,

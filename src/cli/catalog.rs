@@ -211,7 +211,7 @@ impl Tables {
         let names = service.tables()?;
         let item = |name: &String| json::object(|object| object.text("TableName", name));
         self.format.print(|output| match self.format.get() {
-            Format::Json => writeln!(output, "{}", json::array(names.iter().map(item))),
+            Format::Json => output.json(&json::array(names.iter().map(item))),
             Format::Ndjson => {
                 output.items(&names.iter().map(item).collect::<Vec<_>>(), Format::Ndjson)
             }
@@ -270,7 +270,7 @@ fn write_tables(output: &mut Output, tables: &[Sized], format: Format) -> io::Re
         tables.iter().map(row).collect::<Vec<_>>()
     };
     match format {
-        Format::Json => writeln!(output, "{}", json::array(items().into_iter())),
+        Format::Json => output.json(&json::array(items())),
         Format::Ndjson => output.items(&items(), format),
         Format::Csv => {
             let columns = ["TableName", "Entities", "Exact", "Bytes"];

@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use super::layout::{Screen, width, write_wrapped};
+use crate::codec::printable::{message, without_control, without_secrets};
 use crate::error::{Error, ErrorKind};
 
 /// The reason why a command failed.
@@ -49,6 +51,7 @@ impl Failure {
                 (2, format!("{}{pointer}", with_advice(error)))
             }
             Failure::Open(error) => (2, with_advice(error)),
+            Failure::Operation(error) if is_no_database(error) => (2, with_advice(error)),
             Failure::Operation(error) => (1, with_advice(error)),
             Failure::Other(text) => (1, text.clone()),
             Failure::Problems => return (1, None),
@@ -76,10 +79,33 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints a line on standard error. Ignores errors, because standard error may be closed.
+/// An error of the parser of arguments.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.to_string();
+        Failure::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+    }
+}
+
+/// Prints lines on standard error, without control characters and secrets. Ignores errors, because
+/// standard error may be closed.
 pub(super) fn eprint_line(text: &str) {
-    use io::Write;
-    drop(writeln!(io::stderr(), "{text}"));
+    let columns = Screen::of_standard_error().at_most(usize::MAX);
+    drop(write_lines(&mut io::stderr(), &message(text), columns));
+}
+
+/// Writes lines, folded at `columns`. An indented line is to be copied and stays whole, unless it
+/// is advice.
+fn write_lines(output: &mut impl io::Write, text: &str, columns: usize) -> io::Result<()> {
+    for line in text.split('\n') {
+        let words = line.trim_start();
+        let indent = &line[..line.len() - words.len()];
+        match width(line) > columns && (indent.is_empty() || words.starts_with("try: ")) {
+            true => write_wrapped(output, columns, indent, words)?,
+            false => writeln!(output, "{line}")?,
+        }
+    }
+    Ok(())
 }
 
 fn with_advice(error: &Error) -> String {
@@ -95,14 +121,25 @@ fn with_advice(error: &Error) -> String {
 /// character.
 fn pointer(text: &str, at: usize) -> String {
     let from = at.saturating_sub(POINTER_CHARS);
+    // Masked first, because a part of a secret cannot be told from other text.
+    let text = without_secrets(text);
     let shown = text.chars().skip(from).take(2 * POINTER_CHARS);
-    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let is_plain = |c: char| without_control(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
+    let shown: String = shown.map(|c| if is_plain(c) { c } else { ' ' }).collect();
     format!("\n  {shown}\n  {}^", " ".repeat(at - from))
 }
 
 /// Returns advice on what to do about the error, if there is any.
 fn advice(error: &Error) -> Option<&'static str> {
     Some(match (error.kind(), error.code()) {
+        (ErrorKind::Io, _) => return advice_on_io(error),
+        _ if is_no_database(error) => {
+            "name the directory of a database; `rowstone create-table DB NAME` makes one"
+        }
+        (_, "ResourceNotFound") if error.message().starts_with("there are no backups in ") => {
+            "name the directory that `rowstone backup DB DIR` was given"
+        }
+        (_, "PropertiesNeedValue") => "an entity needs a PartitionKey and a RowKey",
         (_, "NotImplemented") => {
             "the filter language compares a property with a literal, by eq ne lt le gt ge, and joins by and, or, not"
         }
@@ -164,6 +201,27 @@ fn advice(error: &Error) -> Option<&'static str> {
     })
 }
 
+/// Returns advice on an error of the file system.
+fn advice_on_io(error: &Error) -> Option<&'static str> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<io::Error>()?;
+    Some(match cause.kind() {
+        io::ErrorKind::NotADirectory => "a database is a directory: name it, and no file",
+        io::ErrorKind::IsADirectory => "name a file in it",
+        io::ErrorKind::PermissionDenied => {
+            "run the command as the user that owns it, or allow this one to read and write there"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "commands that only read work there; to write, copy it: `rowstone copy DB TABLE --to NEW`"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a database that was named is not there.
+fn is_no_database(error: &Error) -> bool {
+    error.message().starts_with("there is no database in ")
+}
+
 /// Whether the damage is in a directory of backups, not in a database.
 fn is_of_backup(error: &Error) -> bool {
     error.corruption().is_some_and(|c| matches!(c.structure, "stored file" | "generation"))
@@ -192,7 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn long_messages_are_folded_and_commands_stay_whole() {
+        let text = "error: one two three\n  try: four five six\n  rowstone copy a b\n  x     ^";
+        let mut shown = Vec::new();
+        write_lines(&mut shown, text, 12).unwrap();
+        let folded =
+            "error: one\ntwo three\n  try: four\n  five six\n  rowstone copy a b\n  x     ^\n";
+        assert_eq!(String::from_utf8(shown).unwrap(), folded);
+    }
+
+    #[test]
     fn advice_names_the_obstacle() {
+        let file = Error::io("look at a.csv", io::ErrorKind::NotADirectory.into());
+        assert!(advice(&file).unwrap().contains("a database is a directory"));
         let full = Error::new(ErrorKind::AlreadyExists, "new exists and is not empty");
         assert!(advice(&full).unwrap().contains("new directory"));
         let message = "there are entities where the range is to go";
@@ -218,6 +288,7 @@ mod tests {
     fn a_syntax_error_is_marked_below_the_filter() {
         assert_eq!(pointer("A gt", 4), "\n  A gt\n      ^");
         assert_eq!(pointer("é\nß eq )", 7), "\n  é ß eq )\n         ^");
+        assert_eq!(pointer("\u{202e}sig=abc )", 9), "\n   sig=*** )\n           ^");
         let long = "x".repeat(100) + "!" + &"y".repeat(100);
         let (x, y) = ("x".repeat(36), "y".repeat(35));
         assert_eq!(pointer(&long, 100), format!("\n  {x}!{y}\n  {}^", " ".repeat(36)));

@@ -209,6 +209,55 @@ mod tests {
         });
     }
 
+    /// Calls `with` for each command that has arguments, with the words that name it.
+    fn each_leaf(command: &Command, words: &[String], with: &mut impl FnMut(&[String], &Command)) {
+        if !command.has_subcommands() {
+            with(words, command);
+        }
+        for command in command.get_subcommands() {
+            each_leaf(command, &[words, &[command.get_name().to_owned()]].concat(), with);
+        }
+    }
+
+    /// Every message of the parser with a secret at any place masks it.
+    #[test]
+    fn no_message_of_the_parser_has_a_secret() {
+        let key = "k3y/AAAA".repeat(10) + "BBBBCC==";
+        let account = format!("DefaultEndpointsProtocol=https;AccountName=a;AccountKey={key}");
+        let mut program = completed(Arguments::command());
+        let mut refused = 0;
+        let mut check = |words: &[String], secret: &str, more: &[String]| {
+            let words = [words, more].concat();
+            if let Err(error) = program.try_get_matches_from_mut(&words) {
+                let (_, text) = Failure::from(error).message();
+                let text = crate::codec::printable::message(&text.unwrap());
+                assert!(!text.contains(secret) && !text.contains(&key), "{words:?}: {text}");
+                refused += 1;
+            }
+        };
+        let whole = completed(Arguments::command());
+        each_leaf(&whole, &["rowstone".to_owned()], &mut |words, command| {
+            let signed = "https://a.table.core.windows.net/?sv=1&sig=s1gn%2Bature%3D".to_owned();
+            for (text, secret) in [(&key, &*key), (&account, &key), (&signed, "s1gn%2Bature")] {
+                let mut is_masked = |more: &[String]| check(words, secret, more);
+                for count in 1..=5 {
+                    is_masked(&vec![text.clone(); count]);
+                }
+                let options = command.get_opts().filter_map(Arg::get_long);
+                for option in options.chain(["nope", text]) {
+                    is_masked(&[format!("--{option}"), text.clone()]);
+                    is_masked(&[format!("--{option}={text}")]);
+                }
+                is_masked(&["-x".to_owned(), text.clone()]);
+                is_masked(&[format!("-x{text}")]);
+            }
+            for more in [&key, &account, &signed] {
+                check(&words[..words.len() - 1], "s1gn%2Bature", std::slice::from_ref(more));
+            }
+        });
+        assert!(refused > 1_000, "{refused}");
+    }
+
     #[test]
     fn prose_is_folded_by_clap_alone() {
         let text = "One two\nthree.\n\nExamples:\n  a \\\n      b\nMore\nprose:\n  c";

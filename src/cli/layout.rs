@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use terminal_size::{Height, Width};
 use unicode_width::UnicodeWidthStr;
 
 /// The space for a table.

@@ -45,7 +45,11 @@ impl TypedValueParser for LocalPath {
     ) -> Result<PathBuf, Error> {
         if let Some(kind) = value.to_str().and_then(foreign) {
             let name = argument.map(Arg::to_string).unwrap_or_default();
-            let message = format!("{name} is {kind}, but must be a path; nothing was made\n");
+            let next = match argument.is_some_and(|argument| argument.get_id() == "db") {
+                true => "\n  try: `rowstone help copy` tells how to bring its tables here",
+                false => "",
+            };
+            let message = format!("{name} is {kind}, but must be a path; nothing was made{next}\n");
             return Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command));
         }
         PathBufValueParser::new().parse_ref(command, argument, value)

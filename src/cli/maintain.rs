@@ -111,7 +111,7 @@ impl Verify {
             db.verify_with(|bytes| bar.advance(bytes))
         })?;
         print(|output| match is_json {
-            true => output.write_all(&Response::verified(&report).into_line()),
+            true => output.data(&Response::verified(&report).into_line()),
             false => {
                 write_counters(output, &report.checked, Format::Table)?;
                 report.torn.iter().try_for_each(|torn| writeln!(output, "note: {torn}"))?;

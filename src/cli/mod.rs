@@ -65,7 +65,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::failure::{Failure, Outcome, exit_code};
+use self::failure::{Outcome, exit_code};
 use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
@@ -93,7 +93,7 @@ Exit status:
   1  the operation failed; `compare`: there are differences
   2  wrong usage, or the database cannot be opened
   3  an import rejected rows, or a copy left entities out, and did the rest
-  130  an import was ended by Ctrl-C, after it committed the rows that it had read";
+  130  an import was ended by Ctrl-C and has committed the rows it had read";
 
 /// Declares the subcommands by their names and the types of their arguments. Each type has a method
 /// `run`, which executes the command.
@@ -223,8 +223,12 @@ impl Stress {
 /// Runs the command that `arguments` name. The first one is the name of the program, as in the
 /// arguments of a process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let matches = help::completed(Arguments::command()).get_matches_from(arguments);
-    execute(&matches).unwrap_or_else(|failure| exit_code(Err(failure)))
+    let outcome = match help::completed(Arguments::command()).try_get_matches_from(arguments) {
+        Ok(matches) => execute(&matches),
+        Err(error) if error.use_stderr() => Err(error.into()),
+        Err(help) => help.print().map_err(Into::into).map(|()| ExitCode::SUCCESS),
+    };
+    outcome.unwrap_or_else(|failure| exit_code(Err(failure)))
 }
 
 /// Runs the command that `matches` names.
@@ -232,6 +236,5 @@ fn execute(matches: &ArgMatches) -> Outcome<ExitCode> {
     if let Some(failure) = matches.subcommand_name().and_then(help::missing) {
         return Err(failure);
     }
-    let arguments = Arguments::from_arg_matches(matches);
-    arguments.map_err(|error| Failure::Usage(error.to_string()))?.command.run()
+    Arguments::from_arg_matches(matches)?.command.run()
 }

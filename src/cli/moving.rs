@@ -221,8 +221,8 @@ fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io:
             let (columns, rows) = (["table", "mode", "range"], gates.iter().map(row).collect());
             write_cells(output, &columns, rows, Vec::new(), format)
         }
-        Format::Ndjson => gates.iter().try_for_each(|gate| writeln!(output, "{}", json(gate))),
-        Format::Json => writeln!(output, "{}", json::array(gates.iter().map(json))),
+        Format::Ndjson => gates.iter().try_for_each(|gate| output.json(&json(gate))),
+        Format::Json => output.json(&json::array(gates.iter().map(json))),
     }
 }
 

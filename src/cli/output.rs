@@ -2,6 +2,8 @@
 //!
 //! Invariants
 //! * memory is bounded: a table for people is laid out page by page;
+//! * text for people has no control characters, whatever keys, names and values hold; JSON, CSV and
+//!   output to a file are exact;
 //! * a closed pipe ends the command silently.
 
 use std::borrow::Borrow;
@@ -15,6 +17,8 @@ use super::csv;
 use super::failure::{Failure, Outcome};
 use super::files::Overwrite;
 use super::layout::{Layout, Screen, padded, width, write_wrapped};
+use crate::codec::printable::lines_without_control;
+pub(super) use crate::codec::printable::without_control;
 pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
@@ -62,6 +66,8 @@ pub(super) struct Output {
     to: BufWriter<Box<dyn Write + Send>>,
     /// The space for tables.
     screen: Screen,
+    /// Whether all that is written is data, and not text for people.
+    is_exact: bool,
 }
 
 /// Rows per page of a table.
@@ -114,15 +120,18 @@ impl Output {
         Self::to(io::stdout(), Screen::of_standard_output())
     }
 
-    /// Opens the file at `path`, or standard output if there is no path. Lines have any length.
+    /// Opens the file at `path`, or standard output if there is no path, for data. Lines have any
+    /// length.
     pub(super) fn to_file(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
         let file = path.map(|path| overwrite.create(path)).transpose()?;
         let standard = || Self::to(io::stdout(), Screen::PLAIN);
-        Ok(file.map_or_else(standard, |file| Self::to(file, Screen::PLAIN)))
+        let output = file.map_or_else(standard, |file| Self::to(file, Screen::PLAIN));
+        Ok(Self { is_exact: true, ..output })
     }
 
     fn to(target: impl Write + Send + 'static, screen: Screen) -> Self {
-        Self { to: BufWriter::with_capacity(64 << 10, Box::new(target)), screen }
+        let to = BufWriter::with_capacity(64 << 10, Box::new(target) as Box<_>);
+        Self { to, screen, is_exact: false }
     }
 
     pub(super) fn screen(&self) -> Screen {
@@ -140,15 +149,25 @@ impl Output {
         write_wrapped(self, self.screen.at_most(usize::MAX), lead, text)
     }
 
+    /// Writes data as it is.
+    pub(super) fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.to.write_all(bytes)
+    }
+
+    /// Writes a line of JSON.
+    pub(super) fn json(&mut self, json: &str) -> io::Result<()> {
+        writeln!(self.to, "{json}")
+    }
+
     /// Writes a line with one JSON object, whose members `put` writes.
     pub(super) fn object(&mut self, put: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
-        writeln!(self, "{}", json::object(put))
+        self.json(&json::object(put))
     }
 
     /// Writes JSON objects, one per line, or as CSV with the members of the first as columns.
     pub(super) fn records(&mut self, objects: &[String], format: Format) -> Outcome {
         if format != Format::Csv {
-            return Ok(objects.iter().try_for_each(|object| writeln!(self, "{object}"))?);
+            return Ok(objects.iter().try_for_each(|object| self.json(object))?);
         }
         let mut lines = Vec::new();
         for (i, object) in objects.iter().enumerate() {
@@ -162,21 +181,27 @@ impl Output {
             });
             csv::put_row(&mut lines, cells, b',');
         }
-        Ok(self.write_all(&lines)?)
+        Ok(self.data(&lines)?)
     }
 
     /// Writes items that are already JSON: as one array, or one per line.
     pub(super) fn items(&mut self, items: &[String], format: Format) -> io::Result<()> {
         match format {
-            Format::Json => writeln!(self, "[\n{}\n]", items.join(",\n")),
-            _ => items.iter().try_for_each(|item| writeln!(self, "{item}")),
+            Format::Json => self.json(&format!("[\n{}\n]", items.join(",\n"))),
+            _ => items.iter().try_for_each(|item| self.json(item)),
         }
     }
 }
 
+/// Writes text for people, or data if there is nothing else.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.write(bytes)
+        if self.is_exact {
+            return self.to.write(bytes);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        self.to.write_all(lines_without_control(&text).as_bytes())?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -203,16 +228,16 @@ pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
         Format::Table => write_table(output, entities()?, select),
         Format::Csv => write_csv(output, entities, select),
         Format::Ndjson => for_each_json(entities()?, select, Metadata::MINIMAL, |json, _| {
-            output.write_all(json)?;
-            output.write_all(b"\n")
+            output.data(json)?;
+            output.data(b"\n")
         }),
         Format::Json => {
-            output.write_all(b"[")?;
+            output.data(b"[")?;
             for_each_json(entities()?, select, Metadata::MINIMAL, |json, first| {
-                output.write_all(if first { b"\n" } else { b",\n" })?;
-                output.write_all(json)
+                output.data(if first { b"\n" } else { b",\n" })?;
+                output.data(json)
             })?;
-            Ok(output.write_all(b"\n]\n")?)
+            Ok(output.data(b"\n]\n")?)
         }
     }
 }
@@ -246,7 +271,7 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     };
     let mut line = Vec::new();
     csv::put_row(&mut line, &columns, b',');
-    output.write_all(&line)?;
+    output.data(&line)?;
     for entity in entities()? {
         let entity = entity?;
         // A service has no snapshot, so the second reading may find other entities.
@@ -261,7 +286,7 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
         }
         line.clear();
         csv::put_row(&mut line, columns.iter().map(|name| text_of(&entity, name)), b',');
-        output.write_all(&line)?;
+        output.data(&line)?;
     }
     Ok(())
 }
@@ -340,7 +365,7 @@ pub(super) fn write_cells(
         for row in std::iter::once(&columns).chain(&rows) {
             csv::put_row(&mut lines, row, b',');
         }
-        return output.write_all(&lines);
+        return output.data(&lines);
     }
     let screen = output.screen;
     let row = |row: &Vec<String>| row.iter().map(|text| cell(text.as_bytes(), screen)).collect();
@@ -362,17 +387,6 @@ fn cell(text: &[u8], screen: Screen) -> String {
         Some((end, _)) => without_control(&text[..end]) + "…",
         None => without_control(&text),
     }
-}
-
-/// Escapes control characters and those that change the direction of text, so that a terminal only
-/// displays the text.
-pub(super) fn without_control(text: &str) -> String {
-    let is_direction = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let shown = |c: char| match c.is_control() || is_direction(c) {
-        true => c.escape_default().collect::<Vec<_>>(),
-        false => vec![c],
-    };
-    text.chars().flat_map(shown).collect()
 }
 
 /// Writes one entity for people, one property per line.

@@ -74,7 +74,7 @@ impl Removal {
         if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Err(refuse("confirm it with --yes"));
         }
-        eprint_line(&format!("{what} will be removed. Go on? [y/N]"));
+        eprint_line(&format!("{what} will be removed.\nGo on? [y/N]"));
         let mut answer = String::new();
         let read = io::stdin().read_line(&mut answer);
         read.map_err(|error| Failure::Other(format!("cannot read the answer: {error}")))?;

@@ -9,6 +9,8 @@
 mod checksum;
 mod cursor;
 mod hash;
+#[cfg(feature = "cli")]
+pub(crate) mod printable;
 pub(crate) mod text;
 mod varint;
 

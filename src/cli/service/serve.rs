@@ -216,8 +216,10 @@ impl Serve {
             log.line(&format!("metrics on http://{at}/metrics"));
         }
         if self.accounts.is_none() {
-            log.line(&format!(
-                "connection string: DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
+            log.line("connection string:");
+            // On a line of its own, to be copied. Its key is public.
+            log.verbatim(&format!(
+                "DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
                  AccountKey={DEVELOPMENT_KEY};TableEndpoint={scheme}://{at}/{DEVELOPMENT_ACCOUNT};"
             ));
         }

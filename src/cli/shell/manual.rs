@@ -58,7 +58,7 @@ impl Completions {
         // Written to memory first, because the generator panics if it cannot write.
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut command, "rowstone", &mut text);
-        print(|output| output.write_all(&text))
+        print(|output| output.data(&text))
     }
 }
 

@@ -14,6 +14,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::codec::printable::without_control;
+
 /// The format of lines for people: `04:05:06Z GET /acme/people() 200 1.2 ms`, or for an event other
 /// than a request `04:05:06Z WARN a connection was not accepted error=…`.
 pub(super) struct ForPeople;
@@ -81,9 +83,5 @@ impl Visit for Fields {
 
 /// Appends a space and `text`, with its control characters escaped.
 fn put_plain(out: &mut Writer<'_>, text: &str) -> fmt::Result {
-    out.write_char(' ')?;
-    text.chars().try_for_each(|c| match c.is_control() {
-        true => write!(out, "{}", c.escape_default()),
-        false => out.write_char(c),
-    })
+    write!(out, " {}", without_control(text))
 }

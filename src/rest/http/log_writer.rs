@@ -3,11 +3,11 @@
 //! (`log_format`) on a terminal, and JSON elsewhere.
 //!
 //! Invariants
-//! * logging, also of a panic, never waits for the reader of standard error, and does not fail if
-//!   there is none;
+//! * logging, also of a panic, neither waits for a reader of standard error nor needs one;
 //! * at most [`BYTES_MAX`] bytes wait; further lines, and lines that cannot be written, are lost
 //!   and counted;
-//! * lines are written in order, and none begins in the middle of another one.
+//! * lines are written in order, and none begins in the middle of another one;
+//! * no line has a key or a signature of an account, unless it is written `verbatim`.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -17,6 +17,7 @@ use tracing::{Level, Subscriber};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::codec::printable::{message, without_secrets};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 use super::log_format::ForPeople;
@@ -114,6 +115,11 @@ impl LogWriter {
 
     /// Writes a line of plain text.
     pub(crate) fn line(&self, line: &str) {
+        self.verbatim(&message(line));
+    }
+
+    /// Writes a line as it is.
+    pub(crate) fn verbatim(&self, line: &str) {
         self.push(format!("{line}\n").as_bytes());
     }
 
@@ -153,7 +159,7 @@ fn subscriber(
 /// Each call of `write` must pass whole lines.
 impl Write for LogWriter {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        self.push(lines);
+        self.push(without_secrets(&String::from_utf8_lossy(lines)).as_bytes());
         Ok(lines.len())
     }
 

@@ -37,11 +37,13 @@ fn a_url_or_connection_string_is_no_path() {
             "copy db parts --to PATH",
             "export db parts --out PATH",
             "bench PATH",
+            "describe PATH parts",
         ] {
             let run = place.run(&arguments.replace("PATH", path));
             assert!(!run.err.contains("c2VjcmV0") && !run.created, "{arguments}: {run:?}");
             run.fails(2, &[kind, "must be a "]);
         }
+        place.fails(&format!("stats {path}"), 2, &["must be a path", "try: `rowstone help copy`"]);
     }
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 1);
     assert_eq!(place.tables(), "parts\n");
@@ -64,8 +66,13 @@ fn a_missing_database_is_not_created_by_reading() {
         "backup db copy",
         "restore db copy",
         "backups list db",
+        "describe db Tab",
+        "query db Tab",
+        "partitions db",
+        "changes db",
+        "gate list db",
     ] {
-        place.fails(arguments, 2, &["db"]);
+        place.fails(arguments, 2, &["there ", " in db", "try: name the directory"]);
         assert!(!place.path("db").exists() && !place.path("copy").exists(), "{arguments}");
     }
 }
@@ -226,6 +233,18 @@ fn a_damaged_database_is_named() {
     place.fails("create-table db Other", 2, &["db"]);
 }
 
+#[test]
+fn a_file_is_no_database() {
+    let place = parts();
+    place.write("file", "");
+    for command in ["tables file", "scan file parts", "exec file", "repair file new"] {
+        place.fails(command, 2, &["file", "try: a database is a directory"]);
+    }
+    place.fails("inspect db", 2, &["db", "try: name a file in it"]);
+    let advice = ["(PropertiesNeedValue)", "try: an entity needs a PartitionKey"];
+    place.fails("put db parts {}", 1, &advice);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_closed_pipe_ends_the_command_without_error() {
@@ -239,6 +258,8 @@ fn a_closed_pipe_ends_the_command_without_error() {
         "scan db Flights --format json",
         "scan db Flights --format csv",
         "export db Flights",
+        "help",
+        "query --help",
     ] {
         let mut command = place.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

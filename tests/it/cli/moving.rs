@@ -142,7 +142,7 @@ fn refused_moves_are_explained() {
         1,
         &["there are entities where the range is to go"],
     );
-    place.fails("import-range db Parts nowhere", 1, &["there is no database"]);
+    place.fails("import-range db Parts nowhere", 2, &["there is no database"]);
     place.fails("gate lift db Parts --partition c", 1, &["there is no gate with this span"]);
     place.fails("gate set db Parts --partition c --from-partition d", 2, &["cannot be used with"]);
     place.ok("gate set db Parts --mode offline --partition c --from 2 --to 3");

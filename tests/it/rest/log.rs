@@ -24,7 +24,7 @@ fn start(place: &Place, options: &str) -> (Server, BufReader<ChildStderr>) {
     loop {
         let mut line = String::new();
         assert!(log.read_line(&mut line).unwrap() > 0, "{:?}", output.lines);
-        let is_last = line.starts_with("connection string: ");
+        let is_last = line.starts_with("DefaultEndpointsProtocol=");
         output.lines.lock().unwrap().push(line);
         if is_last {
             break;

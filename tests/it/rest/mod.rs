@@ -124,8 +124,8 @@ impl Server {
             heard.has_ended.store(true, Ordering::Relaxed);
             heard.more.notify_all();
         });
-        let wanted =
-            if key == Key::development() { "connection string: " } else { "listening on " };
+        let is_public = key == Key::development();
+        let wanted = if is_public { "DefaultEndpointsProtocol=" } else { "listening on " };
         output.wait_for(wanted);
         let at = output.address("listening on ").unwrap();
         let metrics = output.address("metrics on ");
