@@ -4,6 +4,9 @@
 //! filled in. Each command opens the database and closes it, as it does outside. So the session
 //! holds no lock, a command shows what other processes have written, and commands that write work
 //! while another process has the database open.
+//!
+//! At a terminal each command is a process of its own, so Ctrl-C ends it whatever it is doing, and
+//! the session goes on. Such a process is a shell with the words of one command.
 
 mod complete;
 mod manual;
@@ -13,11 +16,13 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgMatches, Args, Subcommand};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
 use rustyline::{CompletionType, Config, Editor};
+use signal_hook::consts::SIGINT;
 
 use self::complete::Candidates;
 use super::failure::{Failure, Outcome, eprint_line};
@@ -58,6 +63,9 @@ impl Command {
 pub(super) struct Shell {
     /// The database
     db: PathBuf,
+    /// The words of the only command
+    #[arg(hide = true, last = true)]
+    words: Vec<String>,
 }
 
 const HELP: &str = "\
@@ -70,8 +78,8 @@ in a shell:
   \\?          list the commands; help COMMAND explains one
   \\q          quit, as Ctrl-D does
 
-Tab completes commands, options, tables and, after an option, properties. Ctrl-C clears the line;
-while a command runs it ends the shell with it. The history is in $XDG_STATE_HOME/rowstone/history,
+Tab completes commands, options, tables and, after an option, properties. Ctrl-C clears the line, or
+ends the command that runs; Ctrl-D ends the shell. The history is in $XDG_STATE_HOME/rowstone/history,
 by default in ~/.local/state; a line that begins with a space, or has a key or a signature of an
 account, is not kept.
 
@@ -88,6 +96,8 @@ struct Session {
     command: clap::Command,
     execute: Execute,
     is_timed: bool,
+    /// The database, if commands are processes of their own.
+    apart: Option<PathBuf>,
 }
 
 /// Returns the commands of a session on the database at `db`.
@@ -120,11 +130,14 @@ fn filled(command: clap::Command, db: &'static OsStr) -> clap::Command {
 
 impl Shell {
     fn run(self, program: clap::Command, execute: Execute) -> Outcome {
+        let command = command(program, &self.db);
+        let mut session = Session { command, execute, is_timed: false, apart: None };
+        if !self.words.is_empty() {
+            return session.run(&self.words.iter().map(String::as_str).collect::<Vec<_>>());
+        }
         let db = open_to_read(&self.db)?;
         let tables = counted(db.tables()?.len() as u64, "table", "tables");
         db.close()?;
-        let command = command(program, &self.db);
-        let mut session = Session { command, execute, is_timed: false };
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return session.read();
         }
@@ -179,7 +192,11 @@ impl Session {
         let editor = editor.as_mut().map_err(|error| Failure::Other(error.to_string()))?;
         let name = db.file_name().unwrap_or(db.as_os_str()).to_string_lossy();
         let prompt = format!("{}> ", without_control(&name));
+        self.apart = Some(db.clone());
         editor.set_helper(Some(Candidates { command: self.command.clone(), db }));
+        // The handler keeps the session; a command's process does not inherit it. If the system
+        // refuses it, Ctrl-C ends both.
+        drop(signal_hook::flag::register(SIGINT, Arc::default()));
         let history = history();
         // The first session has no history yet.
         history.iter().for_each(|path| drop(editor.load_history(path)));
@@ -213,32 +230,37 @@ impl Session {
         match (own, &words[..]) {
             (false, []) => (),
             (true, ["q"]) | (false, ["quit" | "exit"]) => return Ok(ControlFlow::Break(())),
-            (true, ["d"]) => self.run(&["tables"])?,
-            (true, ["d", table]) => self.run(&["describe", table])?,
+            (true, ["d"]) => self.run_timed(&["tables"])?,
+            (true, ["d", table]) => self.run_timed(&["describe", table])?,
             (true, ["timing"]) => {
                 self.is_timed = !self.is_timed;
                 eprint_line(if self.is_timed { "timing is on" } else { "timing is off" });
             }
-            (true, ["?"]) => self.run(&["help"])?,
+            (true, ["?"]) => self.run_timed(&["help"])?,
             (true, _) => {
                 let text = format!("{line} is no command of the shell; \\? lists the commands");
                 return Err(Failure::Usage(text));
             }
-            (false, words) => self.run(words)?,
+            (false, words) => self.run_timed(words)?,
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn run(&mut self, words: &[&str]) -> Outcome {
+        match self.command.try_get_matches_from_mut(words) {
+            Ok(matches) => (self.execute)(&matches).map(drop),
+            Err(error) if error.use_stderr() => Err(error.into()),
+            Err(help) => Ok(help.print()?),
+        }
+    }
+
+    fn run_timed(&mut self, words: &[&str]) -> Outcome {
         let clock = SystemClock::new();
         let start = clock.monotonic();
-        let done = match self.command.try_get_matches_from_mut(words) {
-            Ok(matches) => (self.execute)(&matches).map(drop),
-            Err(error) if error.use_stderr() => {
-                let text = error.to_string();
-                Err(Failure::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().into()))
-            }
-            Err(help) => Ok(help.print()?),
+        let done = match &self.apart {
+            // Other users see the arguments of a process.
+            Some(db) if !words.iter().any(|word| has_credential(word)) => run_apart(db, words),
+            _ => self.run(words),
         };
         if self.is_timed {
             let time = clock.monotonic().saturating_sub(start);
@@ -246,6 +268,22 @@ impl Session {
         }
         done
     }
+}
+
+/// Runs a command in a process of its own, which prints its errors itself.
+fn run_apart(db: &Path, words: &[&str]) -> Outcome {
+    let program = std::env::current_exe();
+    let run = |program| {
+        let mut command = std::process::Command::new(program);
+        command.arg("shell").arg(db).arg("--").args(words).status()
+    };
+    let failed = |error| Failure::Other(format!("cannot start the command: {error}"));
+    let status = program.and_then(run).map_err(failed)?;
+    if status.code().is_none() {
+        // A signal ended it, at any place in a line.
+        eprint_line("");
+    }
+    Ok(())
 }
 
 /// Whether a line may have a key or a signature of an account.

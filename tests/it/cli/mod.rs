@@ -15,12 +15,15 @@ mod exec;
 mod import;
 mod inspect;
 mod moving;
+mod printed;
 mod query;
 mod reading;
 #[cfg(feature = "shell")]
 mod shell;
 #[cfg(unix)]
 mod stress;
+#[cfg(all(target_os = "linux", feature = "shell"))]
+mod terminal;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
