@@ -172,7 +172,7 @@ impl Join {
     fn begin(&mut self) -> Outcome {
         match self.format {
             Format::Csv => self.put_row(["table", "difference", "PartitionKey", "RowKey"]),
-            Format::Json => Ok(self.output.write_all(b"[")?),
+            Format::Json => Ok(self.output.data(b"[")?),
             Format::Table | Format::Ndjson => Ok(()),
         }
     }
@@ -180,7 +180,7 @@ impl Join {
     fn put_row(&mut self, cells: [&str; 4]) -> Outcome {
         let mut line = Vec::new();
         csv::put_row(&mut line, cells, b',');
-        Ok(self.output.write_all(&line)?)
+        Ok(self.output.data(&line)?)
     }
 
     fn tables(&mut self, a: &Table, b: &Table, keys: &KeyArgs) -> Outcome {
@@ -235,7 +235,7 @@ impl Join {
         let Join { mut output, progress, compared, differences, .. } = self;
         drop(progress);
         if self.format == Format::Json {
-            output.write_all(b"\n]\n")?;
+            output.data(b"\n]\n")?;
         }
         output.finish()?;
         eprint_line(&format!(
@@ -268,7 +268,7 @@ impl Join {
             Format::Json => {
                 let between = if self.differences == 1 { "" } else { "," };
                 let json = json::object(|object| difference.put(object, table));
-                write!(self.output, "{between}\n{json}")
+                self.output.data(format!("{between}\n{json}").as_bytes())
             }
             Format::Ndjson => self.output.object(|object| match self.requests {
                 true => difference.put_request(object, tables[1]),

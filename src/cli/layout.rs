@@ -43,7 +43,7 @@ impl Screen {
         Self::of(terminal_size::terminal_size_of(io::stderr()))
     }
 
-    fn of(terminal: Option<(terminal_size::Width, terminal_size::Height)>) -> Self {
+    fn of(terminal: Option<(Width, Height)>) -> Self {
         let columns = match terminal {
             Some((columns, _)) => Some(columns.0.into()),
             None => std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()),
