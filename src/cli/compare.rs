@@ -8,7 +8,6 @@
 mod stores;
 
 use std::cmp::Ordering;
-use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
