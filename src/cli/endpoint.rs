@@ -22,10 +22,9 @@ use clap::{Arg, Command, Error};
 
 #[cfg(feature = "remote")]
 use super::failure::{Failure, Outcome};
-use super::local_path::foreign;
 #[cfg(feature = "remote")]
 use super::open::open_to_read;
-use crate::store::Reference;
+use crate::store::{Reference, foreign};
 #[cfg(feature = "remote")]
 use crate::{
     billing::Bill,

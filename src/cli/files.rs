@@ -14,9 +14,9 @@ use clap::Args;
 use flate2::read::MultiGzDecoder;
 
 use super::failure::{Failure, Outcome};
-use super::local_path::foreign;
 use crate::format::names::FileName;
 use crate::fs::{DiskFs, Fs};
+use crate::store::foreign;
 
 /// The argument that means standard input.
 pub(super) const STANDARD_INPUT: &str = "-";

@@ -40,7 +40,7 @@ pub use self::continuation::Continuation;
 pub(crate) use self::dialect::Dialect;
 pub use self::open::open_store;
 #[cfg(feature = "cli")]
-pub(crate) use self::reference::Reference;
+pub(crate) use self::reference::{Reference, foreign};
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};
 pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};

@@ -1,6 +1,6 @@
 //! Opens the store that a text names: a directory, or a service at another address.
 
-use super::reference::Reference;
+use super::reference::foreign;
 #[cfg(feature = "remote")]
 use super::remote::Remote;
 use super::table_store::TableStore;
@@ -39,7 +39,7 @@ use crate::error::{Code, Error};
 /// # }
 /// ```
 pub fn open_store(text: &str) -> Result<Box<dyn TableStore>> {
-    if !is_remote(text) {
+    if foreign(text).is_none() {
         return Ok(Box::new(Db::open(text)?));
     }
     #[cfg(feature = "remote")]
@@ -51,13 +51,23 @@ pub fn open_store(text: &str) -> Result<Box<dyn TableStore>> {
     ))
 }
 
-/// Whether a text names a service instead of a directory.
-pub(crate) fn is_remote(text: &str) -> bool {
-    let development = "UseDevelopmentStorage=";
-    let start = text.trim_start().get(..development.len()).unwrap_or_default();
-    // A path with one of these parts is far more often a mistake than a directory.
-    let parts = ["://", "AccountName=", "TableEndpoint=", "SharedAccessSignature="];
-    Reference::read(text).is_some()
-        || start.eq_ignore_ascii_case(development)
-        || parts.into_iter().any(|part| text.contains(part))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_does_not_become_a_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for text in [
+            "accountname=a;accountkey=Kk==;endpointsuffix=core.windows.net",
+            "acme.table.core.windows.net?sv=1&sig=Kk",
+            "sv=1&sig=Kk",
+        ] {
+            let path = dir.path().join(text);
+            for text in [text, path.to_str().expect("UTF-8")] {
+                let Err(error) = open_store(text) else { panic!("{text} was opened") };
+                assert!(!format!("{error} {error:?}").contains("Kk"), "{error}");
+            }
+        }
+    }
 }

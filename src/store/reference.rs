@@ -1,4 +1,4 @@
-//! Texts that name the place of a connection string.
+//! Tells the texts that name a Table service from paths.
 
 /// A text that names the place of a connection string: `env:NAME` or `file:PATH`. Case and leading
 /// space of the prefix do not count.
@@ -28,6 +28,52 @@ impl<'t> Reference<'t> {
     }
 }
 
+/// The names of the parts of a connection string that have an account, a key or an address.
+const PARTS: [&str; 12] = [
+    "accountkey",
+    "accountname",
+    "blobendpoint",
+    "defaultendpointsprotocol",
+    "endpoint",
+    "endpointsuffix",
+    "password",
+    "sharedaccesskey",
+    "sharedaccesssignature",
+    "sig",
+    "tableendpoint",
+    "usedevelopmentstorage",
+];
+
+/// The ends of the names of hosts of the service.
+const HOSTS: [&str; 2] = [".core.windows.net", ".cosmos.azure.com"];
+
+/// Returns what `text` is if it is no path: such a text is far more often a mistake than the name
+/// of a directory, and it may have a key. A directory with such a name is written with `./` in
+/// front of it.
+pub(crate) fn foreign(text: &str) -> Option<&'static str> {
+    let text = text.trim_start();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    if text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme)) {
+        return Some("a URL");
+    }
+    if Reference::read(text).is_some() {
+        return Some("the name of a Table service");
+    }
+    // A path may stand before the first part.
+    let is_part = |part: &str| {
+        let name = part.split_once('=').and_then(|(name, _)| name.rsplit(['/', '\\']).next());
+        name.is_some_and(|name| PARTS.contains(&&*name.trim().to_ascii_lowercase()))
+    };
+    if text.split([';', '?', '&']).any(is_part) {
+        return Some("a connection string");
+    }
+    let host = text.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
+    HOSTS.iter().any(|domain| host.ends_with(domain)).then_some("a URL")
+}
+
 #[cfg(all(test, feature = "cli"))]
 mod tests {
     use super::*;
@@ -50,6 +96,44 @@ mod tests {
         }
         for text in ["./env:STORE", "env", "environment:a", "db", "c:\\db"] {
             assert!(Reference::read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_and_connection_strings_are_no_paths() {
+        for url in [
+            "https://a.table.core.windows.net/",
+            "file:///tmp/db",
+            "s3://bucket/db",
+            " https://a",
+            "x://y",
+            "a.table.core.windows.net",
+            "A.table.cosmos.azure.com:443/T",
+        ] {
+            assert_eq!(foreign(url), Some("a URL"), "{url}");
+        }
+        let keys = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b==";
+        let signed = "a.table.core.windows.net/T?sv=2019-02-02&sig=b%3D";
+        let bus = "Endpoint=sb://a.net/;SharedAccessKey=b=";
+        let inside = "/tmp/AccountName=a";
+        for text in [
+            keys,
+            "UseDevelopmentStorage=true",
+            "accountkey=b==",
+            signed,
+            "Password=b",
+            bus,
+            inside,
+        ] {
+            assert_eq!(foreign(text), Some("a connection string"), "{text}");
+        }
+        for name in ["env:STORE", "file:/etc/store", " ENV:STORE", "File:store"] {
+            assert_eq!(foreign(name), Some("the name of a Table service"), "{name}");
+        }
+        for path in
+            ["./env:STORE", "db", "/var/lib/shop", "../a=b", "a;b", "c:\\db", "./https://x", "=;"]
+        {
+            assert_eq!(foreign(path), None, "{path}");
         }
     }
 }
