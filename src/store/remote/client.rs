@@ -42,6 +42,10 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// A wait lasts until the service has given up the try, at most 30 s. Without an ETag, the try
 /// could overwrite a later write after a read has found the id.
 ///
+/// Errors and `Debug` never show a credential. The HTTP client, the crate `ureq`, logs whole URLs at
+/// the level Trace of the crate `log`. The URL has the signature if the credential is one, so do not
+/// log `ureq` at that level.
+///
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:
 /// * `OutcomeUnknown`: a write was sent, and it is unknown whether it took effect. Read the entity.
@@ -184,13 +188,15 @@ impl Remote {
 
     /// Adds the table or entity of a request; the service, if it has no such table.
     fn about(&self, error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
+        let service = self.endpoint().name();
         let object = || keys.map_or_else(|| quoted("table", table), |keys| named(table, keys));
-        if error.code() == Code::TableNotFound.as_str() {
-            let service = self.endpoint().name();
-            return error.about(|| format!("{} of {service}", quoted("table", table)));
-        }
         match error.kind() {
-            ErrorKind::Io => error.during(format!("request for {}", object())),
+            ErrorKind::Io => error.during(format!("request for {}", quoted("table", table))),
+            _ if error.code() == Code::TableNotFound.as_str() => {
+                error.about(|| format!("{} of {service}", quoted("table", table)))
+            }
+            // An account that the service does not have is also a resource that is not found.
+            ErrorKind::NotFound => error.about(|| format!("{} of {service}", object())),
             _ => error.about(object),
         }
     }

@@ -105,7 +105,8 @@ impl Endpoint {
         match plain.all(|base| is_local(base)) {
             true => Ok(()),
             false => Err(refused(
-                "plain HTTP would send data unprotected: use https, or the option plain_http",
+                "plain HTTP would send data unprotected: use https (a program of its own may set \
+                 RemoteOptions::plain_http)",
             )),
         }
     }

@@ -72,6 +72,8 @@ struct Failure {
     error: Error,
     effect: Effect,
     is_too_large: bool,
+    /// Whether a repeated read would fail in the same way.
+    is_final: bool,
     /// The least pause before a repeat, for which the service asked.
     pause: Duration,
 }
@@ -187,7 +189,7 @@ impl Exchange {
                 Ok(result) => return Ok(result),
                 Err(failure) => failure,
             };
-            let is_repeated = failure.effect != Effect::Refused && !failure.is_too_large;
+            let is_repeated = failure.effect != Effect::Refused && !failure.is_final;
             match is_repeated.then(|| self.pause(retry + 1)).flatten() {
                 Some(pause) => self.transport.wait(pause.max(failure.pause)),
                 None => return Err(Failure { error: ended(failure.error, retry), ..failure }),
@@ -373,9 +375,12 @@ impl Exchange {
     }
 
     fn no_answer(&self, request: &Request, lost: &NoAnswer) -> Failure {
-        let NoAnswer { was_sent, is_too_large, problem } = lost;
-        let is_lost = *was_sent && !mutant!("sent-is-unsent");
-        let effect = if is_lost { Effect::Unknown } else { Effect::NotDone };
+        let NoAnswer { was_sent, is_too_large, is_final, problem } = lost;
+        let effect = match *was_sent && !mutant!("sent-is-unsent") {
+            true => Effect::Unknown,
+            false if *is_final => Effect::Refused,
+            false => Effect::NotDone,
+        };
         let text = match was_sent {
             true => "no complete answer from",
             false => "cannot reach",
@@ -387,14 +392,19 @@ impl Exchange {
         let base = self.endpoint.name();
         let text = format!("{text} {base}: {}{hint}", self.shown(request, problem));
         let (error, is_too_large) = (Error::new(ErrorKind::Io, text), *is_too_large);
-        Failure { error, effect, is_too_large, pause: Duration::ZERO }
+        let is_final = is_too_large || *is_final;
+        Failure { error, effect, is_too_large, is_final, pause: Duration::ZERO }
     }
 
     fn failure(&self, request: &Request, refusal: Refusal) -> Failure {
         let base = self.endpoint.name();
+        let is_final = matches!(refusal, Refusal::Malformed(_));
         let (error, effect) = match refusal {
             Refusal::Malformed(what) => {
-                let text = format!("{base} sent {what}, which breaks the protocol");
+                let text = format!(
+                    "{base} sent {what}, which breaks the protocol; is it the address of a Table \
+                     service?"
+                );
                 (Error::new(ErrorKind::Io, text), Effect::Unknown)
             }
             Refusal::Redirect => {
@@ -412,7 +422,8 @@ impl Exchange {
                             (401 | 403, Some(source)) => format!(" to the credential of {source}"),
                             _ => String::new(),
                         };
-                        format!("{base} answered {} {code}{whose}: {message}", fault.status)
+                        let blank = if code.is_empty() { "" } else { " " };
+                        format!("{base} answered {}{blank}{code}{whose}: {message}", fault.status)
                     }
                 };
                 let is_code = |code: Code| fault.code == code.as_str();
@@ -427,7 +438,7 @@ impl Exchange {
                 (error_of(&fault, message), effect)
             }
         };
-        Failure { error, effect, is_too_large: false, pause: Duration::ZERO }
+        Failure { error, effect, is_too_large: false, is_final, pause: Duration::ZERO }
     }
 
     /// Returns a text of the service for an error: on one line, shortened, and replaced if it

@@ -48,6 +48,8 @@ pub(crate) struct NoAnswer {
     pub(crate) was_sent: bool,
     /// Whether the body is longer than the bound.
     pub(crate) is_too_large: bool,
+    /// Whether every repeat would fail in the same way.
+    pub(crate) is_final: bool,
     pub(crate) problem: String,
 }
 
@@ -203,6 +205,7 @@ impl Transport for Http {
 fn no_answer(error: &ureq::Error) -> NoAnswer {
     use ureq::Error;
     let certificate = certificate_problem(error);
+    let is_final = certificate.is_some();
     let was_sent = match error {
         Error::Io(error) => {
             error.kind() != io::ErrorKind::ConnectionRefused && certificate.is_none()
@@ -228,7 +231,8 @@ fn no_answer(error: &ureq::Error) -> NoAnswer {
         Error::BadUri(_) | Error::RequireHttpsOnly(_) => "the URL is refused".to_owned(),
         error => error.to_string(),
     });
-    NoAnswer { was_sent, is_too_large: matches!(error, Error::BodyExceedsLimit(_)), problem }
+    let is_too_large = matches!(error, Error::BodyExceedsLimit(_));
+    NoAnswer { was_sent, is_too_large, is_final, problem }
 }
 
 /// Returns what is wrong with the certificate of the service. It is checked before a request is
@@ -250,7 +254,8 @@ fn certificate_problem(error: &ureq::Error) -> Option<String> {
                 .to_owned()
         }
         Problem::UnknownIssuer => {
-            "its certificate is from an unknown authority: name the authority's file (ca)"
+            "its certificate is from an unknown authority: name the file of its certificate, with \
+             --ca or RemoteOptions::ca"
                 .to_owned()
         }
         problem => format!("its certificate is refused: {problem}"),

@@ -511,7 +511,7 @@ pub(super) fn open_remote(
 }
 
 fn no_answer(was_sent: bool, problem: &str) -> NoAnswer {
-    NoAnswer { was_sent, is_too_large: false, problem: problem.to_owned() }
+    NoAnswer { was_sent, is_too_large: false, is_final: false, problem: problem.to_owned() }
 }
 
 /// Returns the host of a URL, and its path with the query string.

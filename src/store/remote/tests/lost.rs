@@ -26,6 +26,8 @@ enum Step {
     Lost,
     NotSent,
     TooLarge,
+    /// A refused certificate.
+    Untrusted,
     Done,
     Refused(u16, &'static str),
     /// Too many requests, with this `Retry-After`.
@@ -58,7 +60,7 @@ impl Transport for Script {
         self.requests.lock().push(request.clone());
         let step = self.steps.lock().pop_front().expect("no more requests were expected");
         let no_answer = |was_sent, is_too_large| {
-            Err(NoAnswer { was_sent, is_too_large, problem: "cut".to_owned() })
+            Err(NoAnswer { was_sent, is_too_large, is_final: false, problem: "cut".to_owned() })
         };
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let answer = |status, headers: Vec<(String, String)>, body: String| {
@@ -68,6 +70,12 @@ impl Transport for Script {
             Lost => no_answer(true, false),
             NotSent => no_answer(false, false),
             TooLarge => no_answer(true, true),
+            Untrusted => Err(NoAnswer {
+                was_sent: false,
+                is_too_large: false,
+                is_final: true,
+                problem: "its certificate is refused".to_owned(),
+            }),
             Done => answer(204, vec![header("ETag", "W/\"done\"")], String::new()),
             Refused(status, code) => {
                 answer(status, vec![header("x-ms-error-code", code)], String::new())
@@ -310,6 +318,17 @@ fn throttled_requests_are_repeated_after_the_time_that_the_service_asks_for() {
         let trace = format!("GET {pause} GET");
         waits(check(short(), &[Throttled(after), Other(READ)], get, Ok(()), &trace));
     }
+}
+
+#[test]
+fn requests_that_would_fail_again_are_not_repeated() {
+    let get = |remote: &Remote| remote.get("Parts", "p", "r", &[]);
+    let insert = |remote: &Remote| remote.insert("Parts", &bolt());
+    let options = RemoteOptions::new;
+    check(options(), &[Untrusted], get, Err(ErrorKind::Io), "GET");
+    check(options(), &[Untrusted], insert, Err(ErrorKind::Io), "POST");
+    // The page of a proxy, for example.
+    check(options(), &[Cut], get, Err(ErrorKind::Io), "GET");
 }
 
 #[test]
