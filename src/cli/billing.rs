@@ -100,7 +100,10 @@ impl PriceArgs {
             output,
             "  {} {currency} for a GiB a month, {} {currency} for 10,000 transactions",
             prices.gib_month, prices.transactions_10000
-        )
+        )?;
+        prices
+            .gib_out
+            .map_or(Ok(()), |price| writeln!(output, "  {price} {currency} for a GiB out"))
     }
 
     /// Adds a bill with its prices. Without requests, only stored bytes are added.

@@ -71,10 +71,12 @@ fn bytes_and_prices_are_those_of_the_service() {
     assert!(example.contains("an example: use --prices FILE"), "{example}");
     assert!(example.contains(" 112  less than 0.0001 USD a month\n"), "{example}");
     let prices = r#"{"region":"Here","date":"2030-01-02","currency":"EUR","gib_month":1073741824,
-        "transactions_10000":0.5}"#;
+        "transactions_10000":0.5,"gib_out":0.25}"#;
     place.write("prices.json", prices);
     let table = place.ok("stats db --as-service --prices prices.json");
-    for text in ["parts", "112.0000 EUR a month\n", "prices of Here, 2030-01-02:\n", "0.5 EUR for"]
+    let out = "  0.25 EUR for a GiB out\n";
+    for text in
+        ["parts", "112.0000 EUR a month\n", "prices of Here, 2030-01-02:\n", "0.5 EUR for", out]
     {
         assert!(table.contains(text), "{text} is not in {table}");
     }

@@ -26,4 +26,7 @@ fn todo_runs_over_a_server() {
     let place = Place::new();
     let server = place.serve("--log off --durability buffered");
     super::todo::check("env:CONNECTION", Some(&server.connection()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), server.connection()).unwrap();
+    super::todo::check(&format!("file:{}", file.path().display()), None);
 }
