@@ -1,11 +1,12 @@
 //! Tests that a query makes no allocation per scanned row, and few per returned entity.
 //!
-//! The test counts the calls of the Rust allocator by its own thread while a query runs over N
-//! rows, then over 2N rows of the same kind. Both counts include the fixed cost of a query, so
-//! their difference is the cost of N rows and their blocks. A block has about a hundred rows.
+//! Counts the calls of the Rust allocator by the thread of a test while a query runs over N rows,
+//! then over 2N rows of the same kind. Both counts include the fixed cost of a query, so their
+//! difference is the cost of N rows and their blocks. A block has about a hundred rows. Not covered
+//! are unmapped or compressed files, which need a buffer per block, and rows that contain their own
+//! shape, because the filter is compiled for each such row.
 //!
-//! The tests do not cover unmapped or compressed files, which need a buffer per block, or rows that
-//! contain their own shape, because the filter is compiled for each such row.
+//! Also tests how much memory memtables take from the allocator.
 
 #![expect(
     unsafe_code,
@@ -29,35 +30,43 @@ static COUNTING: Counting = Counting;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// The bytes that this thread has allocated and not freed.
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count() {
-    // An exiting thread may have destroyed its counter.
+fn count(bytes: i64) {
+    // An exiting thread may have destroyed its counters.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+    hold(bytes);
+}
+
+fn hold(bytes: i64) {
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
 // SAFETY: every call is forwarded unchanged. Counting neither allocates nor unwinds, because the
-// counter is a plain cell without a destructor.
+// counters are plain cells without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size() as i64);
         // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size() as i64);
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size as i64 - layout.size() as i64);
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -246,6 +255,22 @@ fn an_entity_takes_one_allocation_and_a_projected_one_at_most_two() {
         assert!(each < 2.02, "{place:?}: {each} allocations per projected entity");
         db.close().unwrap();
     }
+}
+
+#[test]
+fn a_large_memtable_is_not_in_the_allocator() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Db::options().durability(Durability::Buffered).memtable_bytes(64 << 20);
+    let db = options.background(Background::Manual).open(dir.path().join("db")).unwrap();
+    let table = db.create_table("Rows").unwrap();
+    let (before, text) = (HELD.get(), "x".repeat(1_000));
+    for row in 0..30_000 {
+        table.upsert(Entity::new("p", format!("{row:06}")).with("Text", text.as_str())).unwrap();
+    }
+    assert!(db.stats().memtable_bytes > 30 << 20);
+    let held = HELD.get() - before;
+    assert!(held < 4 << 20, "{held} bytes");
+    db.close().unwrap();
 }
 
 /// Checks the test itself: one allocation per row is detected.

@@ -13,7 +13,10 @@
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
+
+use memmap2::MmapMut;
 
 use crate::format::Kind;
 use crate::model::Seq;
@@ -25,9 +28,17 @@ const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// The maximum size of chunks, in bytes. With 1 MiB, little is wasted at the end, and allocations
 /// are rare.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Memory of at least this size is mapped from the system and returned to it when the memtable is
+/// dropped. The allocator would keep it.
+const MAP_BYTES_MIN: usize = 256 << 10;
+/// The size of the maps that hold nodes. Their pages become resident when nodes reach them.
+const MAP_BYTES: usize = 8 << 20;
+/// The size of a huge page. A fault on one replaces 512 faults, which take seven times as long.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 const ALIGN: usize = 8;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = assert!(size_of::<Header>() == 24, "every entry pays for it");
+const _: () = assert!(size_of::<Lines>() == 2 * size_of::<usize>(), "a memtable has room for many");
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
 const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<History>()));
 
@@ -113,17 +124,29 @@ struct History {
     depth: u32,
 }
 
-/// The chunks, and which of them is being filled.
+/// The chunks, and the free bytes of the one being filled.
 struct Bump {
     chunks: Vec<Chunk>,
-    /// The index of the chunk being filled. Chunks of single large nodes may precede or follow it.
-    current: Option<usize>,
-    used: usize,
+    next: NonNull<u8>,
+    /// The number of free bytes at `next` that `Arena::bytes` includes.
+    left: usize,
+    /// The number of free bytes after those, which are not counted yet.
+    uncounted: usize,
 }
 
-struct Chunk {
+/// Memory for nodes or lines.
+pub(super) struct Chunk {
     start: NonNull<u8>,
     layout: Layout,
+    /// The map that owns the memory; `None` if the allocator provided it.
+    map: Option<MmapMut>,
+}
+
+/// A table of lines.
+pub(super) enum Lines {
+    Heap(Box<[Line]>),
+    #[cfg(not(loom))]
+    Map(Box<Chunk>),
 }
 
 // SAFETY: a handle is an address; dereferencing it requires the arena, whose nodes all threads may
@@ -135,8 +158,12 @@ unsafe impl Sync for Handle {}
 unsafe impl Send for Node<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for Node<'_> {}
-// SAFETY: a chunk owns its allocation, which is not bound to a thread.
+// SAFETY: a chunk owns its memory, which is not bound to a thread.
 unsafe impl Send for Chunk {}
+// SAFETY: a shared chunk gives only its address.
+unsafe impl Sync for Chunk {}
+// SAFETY: `next` is only an address; the chunks own the memory.
+unsafe impl Send for Bump {}
 
 impl Arena {
     /// Creates an empty arena for about `bytes_hint` bytes.
@@ -145,12 +172,12 @@ impl Arena {
     /// The caller must ensure that every [`Handle`] and [`Link`] is resolved only by the arena that
     /// created its node.
     pub(super) unsafe fn new(bytes_hint: usize) -> Self {
-        let bump = Bump { chunks: Vec::new(), current: None, used: 0 };
+        let bump = Bump { chunks: Vec::new(), next: NonNull::dangling(), left: 0, uncounted: 0 };
         let chunk_bytes_max = (bytes_hint / 32).clamp(4 * CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         Self { bump: Mutex::new(bump), bytes: AtomicUsize::new(0), chunk_bytes_max }
     }
 
-    /// Returns the total bytes of all chunks.
+    /// Returns the bytes of all chunks. Those of a map are counted in steps as nodes reach them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -224,28 +251,45 @@ impl<'a> ArenaWriter<'a> {
     /// Returns `len` bytes, a multiple of ALIGN, that no other call returns.
     fn reserve(&mut self, len: usize) -> NonNull<u8> {
         debug_assert!(len.is_multiple_of(ALIGN) && len > 0, "nodes are aligned");
-        let bump = &mut *self.bump;
-        if let Some(chunk) = bump.current.map(|i| &bump.chunks[i])
-            && len <= chunk.layout.size() - bump.used
+        if len > self.bump.left
+            && let Some(own) = self.refill(len)
         {
-            // SAFETY: in bounds of the chunk's allocation, by the condition.
-            let start = unsafe { chunk.start.add(bump.used) };
-            bump.used += len;
-            return start;
+            return own;
         }
-        let grown = self.arena.bytes() / 4 / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
-        let chunk_bytes = grown.clamp(CHUNK_BYTES_MIN, self.arena.chunk_bytes_max);
-        // A large node gets its own chunk, and the current chunk continues to be filled.
-        let large = len > chunk_bytes / 4;
-        let chunk = Chunk::new(if large { len } else { chunk_bytes });
-        self.arena.bytes.fetch_add(chunk.layout.size(), Ordering::Relaxed);
-        let start = chunk.start;
-        bump.chunks.push(chunk);
-        if !large {
-            bump.current = Some(bump.chunks.len() - 1);
-            bump.used = len;
-        }
+        let bump = &mut *self.bump;
+        let start = bump.next;
+        // SAFETY: in bounds of the chunk, which has at least `left` bytes at `next`.
+        bump.next = unsafe { start.add(len) };
+        bump.left -= len;
         start
+    }
+
+    /// Provides at least `len` bytes at `next`, or returns a chunk for a large node alone. In this
+    /// case the current chunk continues to be filled.
+    #[cold]
+    fn refill(&mut self, len: usize) -> Option<NonNull<u8>> {
+        let (arena, bump) = (self.arena, &mut *self.bump);
+        let grown = arena.bytes() / 4 / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
+        let step = grown.clamp(CHUNK_BYTES_MIN, arena.chunk_bytes_max);
+        let (chunk_bytes, shared_max) =
+            if step >= MAP_BYTES_MIN { (MAP_BYTES, MAP_BYTES) } else { (step, step / 4) };
+        if len > shared_max {
+            let chunk = Chunk::new(len);
+            let start = chunk.start;
+            bump.chunks.push(chunk);
+            arena.bytes.fetch_add(len, Ordering::Relaxed);
+            return Some(start);
+        }
+        if len > bump.left + bump.uncounted {
+            let chunk = Chunk::new(chunk_bytes);
+            (bump.next, bump.left, bump.uncounted) = (chunk.start, 0, chunk_bytes);
+            bump.chunks.push(chunk);
+        }
+        let counted = step.max(len - bump.left).min(bump.uncounted);
+        bump.left += counted;
+        bump.uncounted -= counted;
+        arena.bytes.fetch_add(counted, Ordering::Relaxed);
+        None
     }
 }
 
@@ -406,29 +450,51 @@ impl Line {
     /// Allocates `len` empty lines from zeroed pages of the system. A large table costs nothing
     /// until it is used, so doubling a table does not delay the commit that needs it.
     #[cfg(not(loom))]
-    pub(super) fn table(len: usize) -> Box<[Line]> {
+    pub(super) fn table(len: usize) -> Lines {
         let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
         debug_assert!(len.is_power_of_two(), "a line is found by a mask");
         assert!(len > 0, "no lines");
+        if let Some(chunk) = Chunk::map(layout) {
+            return Lines::Map(Box::new(chunk));
+        }
         // SAFETY: the layout is not empty. All zeros is a valid Line: zeros and null pointers in
         // atomics, which have the layout of their contents. The box frees the memory with this same
         // layout.
-        unsafe {
+        let lines = unsafe {
             let Some(start) = NonNull::new(std::alloc::alloc_zeroed(layout)) else {
                 std::alloc::handle_alloc_error(layout)
             };
             Box::from_raw(NonNull::slice_from_raw_parts(start.cast::<Line>(), len).as_ptr())
-        }
+        };
+        Lines::Heap(lines)
     }
 
     #[cfg(loom)]
-    pub(super) fn table(len: usize) -> Box<[Line]> {
+    pub(super) fn table(len: usize) -> Lines {
         let line = || Line {
             fill: AtomicU32::new(0),
             hashes: std::array::from_fn(|_| AtomicU32::new(0)),
             slots: std::array::from_fn(|_| Link::new()),
         };
-        std::iter::repeat_with(line).take(len).collect()
+        Lines::Heap(std::iter::repeat_with(line).take(len).collect())
+    }
+}
+
+impl Deref for Lines {
+    type Target = [Line];
+
+    #[inline]
+    fn deref(&self) -> &[Line] {
+        match self {
+            Lines::Heap(lines) => lines,
+            // SAFETY: the map has the layout of an array of this many lines, and lives as long as
+            // the borrow. Mapped memory is zeroed, and all zeros is a valid Line, as above.
+            #[cfg(not(loom))]
+            Lines::Map(chunk) => unsafe {
+                let len = chunk.layout.size() / size_of::<Line>();
+                NonNull::slice_from_raw_parts(chunk.start.cast(), len).as_ref()
+            },
+        }
     }
 }
 
@@ -436,18 +502,34 @@ impl Chunk {
     fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes, ALIGN).unwrap_or_else(|_| capacity_overflow());
         assert!(bytes > 0, "an empty chunk");
-        // SAFETY: the layout is not empty.
-        let start = unsafe { std::alloc::alloc(layout) };
-        let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
-        Self { start, layout }
+        Self::map(layout).unwrap_or_else(|| {
+            // SAFETY: the layout is not empty.
+            let start = unsafe { std::alloc::alloc(layout) };
+            let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+            Self { start, layout, map: None }
+        })
+    }
+
+    /// Maps a chunk of zeros if `layout` is large enough.
+    fn map(layout: Layout) -> Option<Self> {
+        let bytes = Some(layout.size()).filter(|bytes| *bytes >= MAP_BYTES_MIN)?;
+        let mut map = MmapMut::map_anon(bytes).ok()?;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if bytes >= HUGE_PAGE_BYTES {
+            // Without huge pages the map works, too.
+            drop(map.advise(memmap2::Advice::HugePage));
+        }
+        Some(Self { start: NonNull::from(&mut *map).cast(), layout, map: Some(map) })
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers need
-        // no drop.
-        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+        if self.map.is_none() {
+            // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers
+            // need no drop.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //! * a key is in at most one slot of a table, and a slot never changes its key;
 //! * the old table keeps every key that it had when the new one was created.
 
-use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
+use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Lines, Node};
 use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
@@ -33,7 +33,7 @@ pub(super) struct Table {
     /// Twice the index of the current table in `tables`, plus 1 while lines are being moved from
     /// the previous table.
     state: AtomicUsize,
-    tables: Box<[OnceLock<Box<[Line]>>]>,
+    tables: Box<[OnceLock<Lines>]>,
     /// The number of keys. Used by writers only.
     keys: AtomicUsize,
     /// The number of lines of the previous table moved so far. Used by writers only.
