@@ -479,7 +479,7 @@ impl RangeTombstone {
         Self { span, below: seq, from: seq }
     }
 
-    fn is_drop(&self) -> bool {
+    pub(crate) fn is_drop(&self) -> bool {
         self.below == self.from
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Written {
 impl Written {
     pub(super) fn of(view: &View, memtable_bytes: usize) -> Self {
         let memtable = &view.active().memtable;
-        let deletions = view.range_tombstones.iter().filter(|it| it.below == it.from);
+        let deletions = view.range_tombstones.iter().filter(|it| it.is_drop());
         Self {
             memtable: memtable.id,
             steps: memtable.payload_bytes() / (memtable_bytes / STEPS).max(1),

@@ -285,7 +285,7 @@ fn is_under_range_tombstone(view: &View, span: &Span) -> bool {
 
 /// True if the range tombstone belongs to a deleted span, not to expiry, and overlaps `span`.
 fn is_drop(range_tombstone: &RangeTombstone, span: &Span) -> bool {
-    range_tombstone.below == range_tombstone.from && range_tombstone.span.overlaps(span)
+    range_tombstone.is_drop() && range_tombstone.span.overlaps(span)
 }
 
 /// True if a memtable has any entry in `span`, published or not.

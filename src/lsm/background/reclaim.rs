@@ -31,8 +31,10 @@ use crate::mutants::mutant;
 #[cfg(feature = "cli")]
 use crate::sst::SstPart;
 
+use super::compaction::facts::FileFacts;
 #[cfg(feature = "cli")]
 use super::compaction::job::OnRanges;
+use super::compaction::order::Ranking;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
@@ -63,7 +65,8 @@ impl Maintenance {
     /// 3. Remove range tombstones that a newer one covers, or that hide nothing in any log,
     ///    memtable or file.
     ///
-    /// All of this is one edit. No file is read.
+    /// All of this is one edit. It needs no rows of files. Before the edit, the files of which a
+    /// deletion hides a part are found: afterwards it is unknown how much the deletion has freed.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
@@ -71,6 +74,7 @@ impl Maintenance {
         if dead.is_empty() && before.is_empty() {
             return Ok(false);
         }
+        self.examine_deletions(before.newest);
         let mut manifest = self.install.lock();
         // Use the current view. A view loaded earlier may have a range tombstone that was removed
         // since, and older rows may have been imported under it.
@@ -121,6 +125,26 @@ impl Maintenance {
         });
         self.state.retire(gone);
         Ok(true)
+    }
+
+    /// Finds the files of which new deletions hide a part, and which are to be rewritten. `newest` is
+    /// the Seq of the newest range tombstone.
+    fn examine_deletions(&self, newest: Seq) {
+        let examined = self.state.paid.lock().examined;
+        if newest <= examined || self.env().options.merge_for_readers.is_none() {
+            return;
+        }
+        let facts = FileFacts::new(self);
+        let deletions = facts.deletions(examined);
+        let files: Vec<FileNumber> = deletions.flat_map(|it| facts.paid_by(it)).collect();
+        let mut paid = self.state.paid.lock();
+        paid.examined = paid.examined.max(facts.seen_below());
+        paid.files.extend(&files);
+        drop(paid);
+        if !files.is_empty() {
+            // Ranges that needed no job may now need one.
+            *self.state.ranking.lock() = Ranking::default();
+        }
     }
 
     /// Returns roughly how many entries the files have in `span`, and how many bytes these take.

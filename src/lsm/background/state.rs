@@ -44,6 +44,8 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) writing: AtomicUsize,
     /// Damaged files, which jobs avoid.
     pub(in crate::lsm) quarantine: Mutex<Quarantine>,
+    /// Files that are rewritten once writes end because of deletions.
+    pub(in crate::lsm) paid: Mutex<Paid>,
     /// The state in which the last `reclaim` found nothing to do.
     pub(in crate::lsm) last_search: Mutex<LastSearch>,
     state: Mutex<State>,
@@ -69,6 +71,14 @@ pub(super) struct Divided {
     pub(super) version: Weak<Version>,
     /// Ranges that no key can divide, with the bytes that each had when it was examined.
     pub(super) whole: BTreeMap<RangeId, u64>,
+}
+
+/// Files of which deletions hide parts, and for whose rewrite they free enough space.
+#[derive(Debug, Default)]
+pub(in crate::lsm) struct Paid {
+    pub(super) files: BTreeSet<FileNumber>,
+    /// The deletions up to this Seq were examined.
+    pub(super) examined: Seq,
 }
 
 /// The state in which the last `reclaim` found nothing to do. As long as the state is the same,
@@ -178,8 +188,10 @@ impl MaintenanceState {
         let gone: Vec<_> = unheld.into_iter().map(|file| file.meta.number).collect();
         drop(state);
         let (mut packed, mut quarantine) = (self.packed.lock(), self.quarantine.lock());
+        let mut paid = self.paid.lock();
         for file in &gone {
             packed.remove(file);
+            paid.files.remove(file);
             quarantine.forget(*file);
         }
         gone

@@ -4,16 +4,18 @@
 //! If a file cannot be read, the answer describes the whole file. The job that later reads the file
 //! reports the error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::format::edit::RangeTombstone;
+use crate::format::names::FileNumber;
 use crate::manifest::{FileEntry, FileRange, FileReference, Version};
 use crate::model::Seq;
 use crate::sst::Sst;
 
-use super::plan::{Facts, Limits, Part};
+use super::plan::{Activity, Facts, Limits, Part};
 use crate::lsm::Env;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::new_file::share;
@@ -93,6 +95,41 @@ impl<'e> FileFacts<'e> {
             if is_enough { unused } else { 0 }
         };
         range.references().map(unused).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the deletions of spans above the Seq `examined` that all readers see.
+    pub(crate) fn deletions(&self, examined: Seq) -> impl Iterator<Item = &RangeTombstone> {
+        let is_new = move |found: &&RangeTombstone| found.from > examined && found.is_drop();
+        let all = self.range_tombstones.iter();
+        all.filter(is_new).filter(|found| self.horizon.all_see(found.from))
+    }
+
+    /// Returns the files of which `deletion` hides a part, if a rewrite of all of them writes at most
+    /// eight times the bytes of the rows that `deletion` hides. Otherwise returns no file.
+    pub(crate) fn paid_by(&self, deletion: &RangeTombstone) -> Vec<FileNumber> {
+        let mut hidden = 0;
+        // The bytes of each file that remain.
+        let mut left: BTreeMap<FileNumber, u64> = BTreeMap::new();
+        for range in self.version.ranges_in(&deletion.span) {
+            for (_, reference) in range.references() {
+                let meta = &reference.file.meta;
+                let is_above = meta.seq_max >= deletion.below;
+                let is_beside = !deletion.span.overlaps(&reference.clip);
+                if is_above || is_beside || meta.tombstones_applied >= deletion.from {
+                    continue;
+                }
+                let bytes = match deletion.span.covers(&reference.clip) {
+                    true => reference.bytes,
+                    false => self.bytes_under(reference, std::iter::once(deletion)),
+                };
+                hidden += bytes;
+                let left = left.entry(meta.number).or_insert_with(|| self.used(reference));
+                *left = left.saturating_sub(bytes);
+            }
+        }
+        left.retain(|_, bytes| *bytes > 0);
+        let is_worthwhile = Activity::Idle.gain(hidden, left.values().sum()) > 0;
+        left.into_keys().filter(|_| is_worthwhile).collect()
     }
 
     /// Returns about how many bytes of the part `range_tombstones` hide.
@@ -212,6 +249,10 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         self.bytes_under(reference, over().filter(hides_all))
     }
 
+    fn is_paid(&self, reference: &FileReference) -> bool {
+        self.state.paid.lock().files.contains(&reference.file.meta.number)
+    }
+
     fn key_at(&self, reference: &FileReference, bytes: u64) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.key_at(&reference.clip, bytes)).flatten()
     }
@@ -242,7 +283,7 @@ mod tests {
     use super::*;
     use crate::format::edit::Placement;
     use crate::format::file_meta::FileMeta;
-    use crate::format::names::{FileId, FileNumber, RangeId, TableId};
+    use crate::format::names::{FileId, RangeId, TableId};
     use crate::format::span::Span;
     use crate::fs::MemFs;
     use crate::options::{Background, Options};

@@ -1,6 +1,6 @@
 //! Compaction: chooses files to merge, and merges them.
 
-mod facts;
+pub(super) mod facts;
 pub(crate) mod job;
 pub(in crate::lsm) mod order;
 pub(in crate::lsm) mod picker;

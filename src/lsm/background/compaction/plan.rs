@@ -139,6 +139,10 @@ pub(crate) trait Facts<F: RangeFile> {
     /// on.
     fn concealed(&self, reference: &Reference<F>) -> u64;
 
+    /// True if a deletion frees enough space that, once writes end, all files of which it hides a
+    /// part are rewritten, and the file is one of these.
+    fn is_paid(&self, reference: &Reference<F>) -> bool;
+
     /// Returns a key inside the clip below which the part has about `bytes` bytes.
     fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;
 

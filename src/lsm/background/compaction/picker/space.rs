@@ -21,6 +21,8 @@ struct Freed {
     unused: u64,
     /// The bytes of the part that the merge drops.
     hidden: u64,
+    /// The bytes that the merge writes, if a deletion pays for them (see `Facts::is_paid`).
+    paid: u64,
 }
 
 impl Freed {
@@ -65,7 +67,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 continue;
             }
             let whole = self.close(Vec::new(), places.clone());
-            match self.gain(&all, &whole) > 0 {
+            match self.gain(&all, &whole).0 > 0 {
                 true => candidates.push(whole),
                 false => candidates.extend(places.map(|at| self.close(Vec::new(), at..at + 1))),
             }
@@ -97,30 +99,39 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             let hidden = if drops { self.facts.concealed(reference).min(part.bytes) } else { 0 };
             let (bytes, used) = (reference.file.bytes(), self.facts.used(reference));
             let all = bytes.saturating_sub(used).saturating_add(hidden);
-            let counts =
-                used <= part.bytes || limits.activity.gain(all, used.saturating_sub(hidden)) > 0;
-            Freed { unused, hidden: if counts { hidden } else { 0 } }
+            let is_paid = limits.activity == Activity::Idle && self.facts.is_paid(reference);
+            let counts = is_paid
+                || used <= part.bytes
+                || limits.activity.gain(all, used.saturating_sub(hidden)) > 0;
+            let hidden = if counts { hidden } else { 0 };
+            let paid = if is_paid { part.bytes - hidden } else { 0 };
+            Freed { unused, hidden, paid }
         };
         parts.map(freed).collect()
     }
 
-    /// Returns the benefit of a merge (see `Activity::gain`).
-    fn gain(&self, all: &[Freed], candidate: &Candidate) -> i128 {
+    /// Returns the benefit of a merge (see `Activity::gain`), and the bytes that it writes and that
+    /// deletions pay for.
+    fn gain(&self, all: &[Freed], candidate: &Candidate) -> (i128, u64) {
         let first = self.range.young.len();
         let run: Range<usize> = first + candidate.run.start..first + candidate.run.end;
         let inputs = candidate.young.iter().copied().chain(run);
         let freed = inputs.fold(Freed::default(), |sum, at| Freed {
             unused: sum.unused.saturating_add(all[at].unused),
             hidden: sum.hidden.saturating_add(all[at].hidden),
+            paid: sum.paid.saturating_add(all[at].paid),
         });
         let written = self.bytes(candidate).saturating_sub(freed.hidden);
-        self.limits.activity.gain(freed.bytes(), written)
+        (self.limits.activity.gain(freed.bytes(), written), freed.paid)
     }
 
+    /// Returns the merge with the greatest benefit. The benefit may be negative if deletions pay for
+    /// the merge.
     fn best(&self, all: &[Freed], candidates: Vec<Candidate>) -> Option<Job> {
         let gains = candidates.into_iter().map(|candidate| (self.gain(all, &candidate), candidate));
-        let sound = gains.filter(|(gain, candidate)| *gain > 0 && self.is_sound(candidate));
-        let (_, best) = sound.max_by_key(|(gain, _)| *gain)?;
+        let worthwhile = gains.filter(|((gain, paid), _)| *gain + i128::from(*paid) > 0);
+        let sound = worthwhile.filter(|(_, candidate)| self.is_sound(candidate));
+        let (_, best) = sound.max_by_key(|((gain, _), _)| *gain)?;
         Some(self.job(&best, Reason::Space))
     }
 }

@@ -94,7 +94,7 @@ macro_rules! unasked {
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
-    unasked!(is_damaged, concealed, wants_rewrite, is_compressible);
+    unasked!(is_paid, is_damaged, concealed, wants_rewrite, is_compressible);
 
     fn readers(&self, _: &Range<File>) -> Readers {
         self.0
@@ -130,7 +130,7 @@ impl Facts<File> for ReadBy {
 struct Exact;
 
 impl Facts<File> for Exact {
-    unasked!(readers, hidden, is_damaged, concealed, wants_rewrite, is_compressible);
+    unasked!(is_paid, readers, hidden, is_damaged, concealed, wants_rewrite, is_compressible);
 
     fn used(&self, reference: &Reference<File>) -> u64 {
         self.part(reference).bytes
@@ -158,7 +158,7 @@ impl Facts<File> for Exact {
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
-    unasked!(readers, hidden, used, concealed, wants_rewrite, is_compressible);
+    unasked!(is_paid, readers, hidden, used, concealed, wants_rewrite, is_compressible);
 
     fn is_damaged(&self, reference: &Reference<File>) -> bool {
         self.0.contains(&reference.file.number)
@@ -542,7 +542,16 @@ fn a_small_range_is_not_rewritten_from_its_first_file_if_that_takes_several_jobs
 struct Concealed(Vec<u64>);
 
 impl Facts<File> for Concealed {
-    unasked!(readers, hidden, is_damaged, used, tombstones_end, wants_rewrite, is_compressible);
+    unasked!(
+        is_paid,
+        readers,
+        hidden,
+        is_damaged,
+        used,
+        tombstones_end,
+        wants_rewrite,
+        is_compressible
+    );
 
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact.part(reference)
@@ -586,7 +595,7 @@ struct Shared {
 }
 
 impl Facts<File> for Shared {
-    unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite, is_compressible);
+    unasked!(is_paid, readers, hidden, is_damaged, tombstones_end, wants_rewrite, is_compressible);
 
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact.part(reference)
@@ -1020,7 +1029,7 @@ fn old_tombstones_are_removed_in_time() {
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
-    unasked!(readers, hidden, is_damaged, used, concealed, tombstones_end);
+    unasked!(is_paid, readers, hidden, is_damaged, used, concealed, tombstones_end);
 
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact.part(reference)
@@ -1057,7 +1066,16 @@ fn a_run_at_rest_is_rewritten_piece_by_piece() {
         // compression.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
-            unasked!(readers, hidden, is_damaged, used, concealed, tombstones_end, wants_rewrite);
+            unasked!(
+                is_paid,
+                readers,
+                hidden,
+                is_damaged,
+                used,
+                concealed,
+                tombstones_end,
+                wants_rewrite
+            );
 
             fn part(&self, reference: &Reference<File>) -> Part {
                 self.0.part(reference)
