@@ -173,6 +173,13 @@ impl Executor {
         true
     }
 
+    /// Returns the lanes that were signalled since the last call. Only for executors without threads.
+    #[cfg(test)]
+    pub(crate) fn take_signals(&self) -> Vec<Lane> {
+        let pending = std::mem::take(&mut self.shared.state.lock().pending);
+        Lane::ALL.into_iter().filter(|lane| pending & lane.bit() != 0).collect()
+    }
+
     /// Starts the threads of `lane` unless they run. Returns false if no threads are wanted, or if
     /// they have been asked to end.
     ///

@@ -33,8 +33,11 @@ impl SnapshotGuard {
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         let reader = self.engine.reader();
-        if reader.snapshots.release(self.seq) && reader.has_drops() {
-            self.engine.maintenance().executor.signal(Lane::Flush);
+        if reader.snapshots.release(self.seq) {
+            let executor = &self.engine.maintenance().executor;
+            for lane in [Lane::Flush, Lane::Compact] {
+                executor.signal(lane);
+            }
         }
     }
 }

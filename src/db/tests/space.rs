@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::compaction::{scattered, stat, steps};
 use super::*;
+use crate::executor::Lane;
 use crate::rng::Rng;
 use crate::table::Table;
 
@@ -161,6 +162,49 @@ fn a_deleted_span_across_ranges_gives_its_space_back() {
         assert_eq!(stat(&fill.db, "file_bytes"), after, "nothing is written again");
         fill.check(|i| !(first..first + 10).contains(&(i / 64)));
     }
+}
+
+#[test]
+fn a_dropped_snapshot_wakes_only_background_work_that_waits_for_it() {
+    let db = options(&MemFs::new()).memtable_bytes(8 << 20).durability(Durability::Os);
+    let db = db.open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..1_000 {
+        let (partition, row) = key_of(i);
+        table.upsert(Entity::new(partition, row)).unwrap();
+    }
+    db.compact().unwrap();
+    table.delete_partition("p001").unwrap();
+    db.flush().unwrap();
+    steps(&db);
+    let signals = || table.engine.maintenance().executor.take_signals();
+    signals();
+    for _ in 0..10 {
+        let _snapshot = db.snapshot();
+        table.get("p000", "000001").unwrap();
+        assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 936);
+        steps(&db);
+    }
+    assert_eq!(signals(), [], "all readers see the deletion");
+    let (first, second) = (db.snapshot(), db.snapshot());
+    for i in 500..900 {
+        let (partition, row) = key_of(i);
+        table.delete(&partition, &row).unwrap();
+    }
+    let third = db.snapshot();
+    db.flush().unwrap();
+    steps(&db);
+    signals();
+    drop(third);
+    drop(second);
+    assert_eq!(signals(), [], "the first snapshot is before the deletes");
+    assert_eq!(stat(&db, "tombstones"), 400);
+    drop(first);
+    assert_eq!(signals(), [Lane::Flush, Lane::Compact]);
+    steps(&db);
+    assert_eq!(stat(&db, "tombstones"), 0);
+    drop(db.snapshot());
+    assert_eq!(signals(), [], "nothing waits any more");
 }
 
 #[test]

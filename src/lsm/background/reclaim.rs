@@ -16,6 +16,7 @@ use std::sync::Arc;
 #[cfg(feature = "cli")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::executor::Lane;
 use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::{Span, whole_table};
@@ -144,6 +145,7 @@ impl Maintenance {
         if !files.is_empty() {
             // Ranges that needed no job may now need one.
             *self.state.ranking.lock() = Ranking::default();
+            self.executor.signal(Lane::Compact);
         }
     }
 

@@ -16,7 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Crew, Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
 use crate::format::names::FileName;
-use crate::manifest::Manifest;
+use crate::manifest::{FileEntry, Manifest};
+use crate::model::Seq;
 use crate::options::Background;
 
 use super::compaction::plan::Activity;
@@ -24,6 +25,7 @@ use super::idle_time::Written;
 use super::maintenance::Maintenance;
 use crate::lsm::Env;
 use crate::lsm::read::load_sampling::rows_of;
+use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
 
@@ -163,6 +165,7 @@ impl Maintenance {
     }
 
     fn flush_step(&self) -> Step {
+        let horizon = self.reader().horizon();
         let flushed = self.flush_one().and_then(|done| Ok(done || self.flush_for_room()?));
         if matches!(flushed, Ok(true)) {
             self.executor.signal(Lane::Compact);
@@ -177,13 +180,18 @@ impl Maintenance {
         let removed = self.remove_unheld();
         let view = self.reader().view.load();
         let sorted = view.memtables.iter().any(|slot| slot.memtable.sort_step(SORT_ENTRIES));
-        if removed || sorted { Step::Worked } else { Step::Idle(None) }
+        if removed || sorted || self.await_snapshots(&horizon) {
+            Step::Worked
+        } else {
+            Step::Idle(None)
+        }
     }
 
     fn compact_step(&self) -> Step {
         if self.freeze_for_readers() {
             return Step::Worked;
         }
+        let horizon = self.reader().horizon();
         // Read the time before picking jobs. If it were read after the last pick, the database
         // could become idle in between, and the jobs for idle time would be missed.
         let idle_in = self.idle_in();
@@ -202,9 +210,29 @@ impl Maintenance {
                 self.executor.signal(Lane::Flush);
                 Step::Worked
             }
+            Ok(false) if self.await_snapshots(&horizon) => Step::Worked,
             Ok(false) => Step::Idle(Some(idle_in.unwrap_or(LOOK_AGAIN))),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
+    }
+
+    /// Requests a wakeup by the release of snapshots that prevent work. The caller has found no work
+    /// after it read `horizon`. Returns true if these snapshots were released since.
+    fn await_snapshots(&self, horizon: &Horizon) -> bool {
+        if !horizon.has_snapshots() {
+            return false;
+        }
+        let (reader, view) = (self.reader(), self.reader().view.load());
+        let of_file = |file: &Arc<FileEntry>| {
+            let meta = &file.meta;
+            let deleted = if meta.tombstones > 0 { meta.seq_max } else { Seq::ZERO };
+            [meta.visible_from, deleted]
+        };
+        let dropped = reader.dropped.0.lock();
+        let deletions = view.range_tombstones.iter().map(|found| found.from);
+        let seqs = view.version.files().flat_map(of_file).chain(deletions);
+        let seqs = seqs.chain(dropped.values().copied()).filter(|seq| *seq > horizon.oldest());
+        seqs.min().is_some_and(|seq| reader.snapshots.await_release_below(seq))
     }
 
     /// Returns the time until the database is idle (see [`IDLE_AFTER`]) if nothing more is written;

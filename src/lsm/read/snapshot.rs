@@ -12,9 +12,17 @@ use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
 
-/// Counts the holders of each snapshot Seq.
+/// The snapshots that are held.
 #[derive(Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
+pub(crate) struct Snapshots(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    /// The number of holders of each snapshot Seq.
+    holders: BTreeMap<Seq, usize>,
+    /// Background work waits until no snapshot is below this Seq; `None` if it waits for none.
+    awaited: Option<Seq>,
+}
 
 /// Decides which versions of a key jobs must keep: the newest, and for each snapshot the newest at
 /// or below its Seq.
@@ -32,32 +40,51 @@ impl Snapshots {
         let early = mutant!("early-snapshot").then(|| published.load());
         let mut held = self.0.lock();
         let seq = early.unwrap_or_else(|| published.load());
-        let is_newest = held.keys().next_back().is_none_or(|last| *last <= seq);
+        let is_newest = held.holders.keys().next_back().is_none_or(|last| *last <= seq);
         debug_assert!(early.is_some() || is_newest, "snapshots are taken at growing Seqs");
-        *held.entry(seq).or_insert(0) += 1;
+        *held.holders.entry(seq).or_insert(0) += 1;
         seq
     }
 
-    /// Releases one holder of `seq`. Returns true if none is left.
+    /// Releases one holder of `seq`. Returns true if background work that waits for snapshots may
+    /// continue.
     pub(in crate::lsm) fn release(&self, seq: Seq) -> bool {
         let mut held = self.0.lock();
-        let Some(count) = held.get_mut(&seq) else { return false };
+        let Some(count) = held.holders.get_mut(&seq) else { return false };
         debug_assert!(*count > 0, "a Seq is held as long as it is counted");
         *count -= 1;
-        if *count == 0 {
-            held.remove(&seq);
+        if *count > 0 {
+            return false;
         }
-        !held.contains_key(&seq)
+        held.holders.remove(&seq);
+        held.take_due()
+    }
+
+    /// Requests that [`release`](Self::release) returns true once no snapshot below `seq` is left.
+    /// Returns true if there is none now.
+    pub(in crate::lsm) fn await_release_below(&self, seq: Seq) -> bool {
+        let mut held = self.0.lock();
+        let awaited = held.awaited.map_or(seq, |other| other.min(seq));
+        held.awaited = Some(awaited);
+        held.take_due()
     }
 
     /// Returns the horizon of a job that starts now.
     pub(in crate::lsm) fn horizon(&self, published: &PublishedSeq) -> Horizon {
         let held = self.0.lock();
-        let snapshots: Vec<Seq> = held.keys().copied().collect();
+        let snapshots: Vec<Seq> = held.holders.keys().copied().collect();
         let published = published.load();
         let last = snapshots.last().copied().unwrap_or_default();
         debug_assert!(last <= published, "snapshots read what is published");
         Horizon { snapshots, published }
+    }
+}
+
+impl Held {
+    /// True if no snapshot is below the awaited Seq. The request for a wakeup then ends.
+    fn take_due(&mut self) -> bool {
+        let oldest = self.holders.keys().next().copied().unwrap_or(Seq::MAX);
+        self.awaited.take_if(|awaited| oldest >= *awaited).is_some()
     }
 }
 
