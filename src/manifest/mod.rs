@@ -15,7 +15,7 @@ pub(crate) use publish::probe;
 pub(crate) use salvage::{SalvagedManifest, salvaged};
 pub(crate) use store::{Access, Manifest, Opened};
 pub(crate) use tailer::ManifestTail;
-pub(crate) use version::{FileEntry, FileRange, FileReference, Version};
+pub(crate) use version::{FileEntry, FileRange, FileReference, RangeTombstoneBag, Version};
 
 #[cfg(test)]
 mod tests;

@@ -607,10 +607,10 @@ impl Version {
                 return Err(format!("{table} is forgotten and was not dropped"));
             }
         }
-        for range_tombstone in &edit.remove_range_tombstones {
-            let gone = take(&mut self.range_tombstones, |other| other == range_tombstone);
-            let RangeTombstone { span, from, .. } = range_tombstone;
-            gone.ok_or_else(|| format!("fence {span} #{from} is not there"))?;
+        let mut gone = RangeTombstoneBag::new(&edit.remove_range_tombstones);
+        self.range_tombstones.retain(|found| !gone.take(found));
+        if let Some(RangeTombstone { span, from, .. }) = gone.0.values().flatten().next() {
+            return Err(format!("fence {span} #{from} is not there"));
         }
         self.range_tombstones.extend(edit.add_range_tombstones.iter().cloned());
         Ok(())
@@ -653,6 +653,23 @@ impl Parts<'_> {
 /// Removes and returns the first item for which `is_it` is true.
 fn take<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
     list.iter().position(is_it).map(|at| list.remove(at))
+}
+
+/// Range tombstones, of which several may be equal, by the Seqs of their commits.
+pub(crate) struct RangeTombstoneBag<'a>(BTreeMap<Seq, Vec<&'a RangeTombstone>>);
+
+impl<'a> RangeTombstoneBag<'a> {
+    pub(crate) fn new(range_tombstones: &'a [RangeTombstone]) -> Self {
+        let mut bag: BTreeMap<Seq, Vec<&RangeTombstone>> = BTreeMap::new();
+        range_tombstones.iter().for_each(|it| bag.entry(it.from).or_default().push(it));
+        Self(bag)
+    }
+
+    /// Takes one range tombstone equal to `wanted` out of the bag. Returns false if there is none.
+    pub(crate) fn take(&mut self, wanted: &RangeTombstone) -> bool {
+        let Some(list) = self.0.get_mut(&wanted.from) else { return false };
+        take(list, |other| *other == wanted).is_some()
+    }
 }
 
 fn span_bytes(span: &Span) -> usize {

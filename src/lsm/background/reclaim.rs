@@ -24,7 +24,7 @@ use crate::format::span::{Span, whole_table};
 use crate::format::zones::NO_VALUES;
 #[cfg(feature = "cli")]
 use crate::manifest::FileRange;
-use crate::manifest::{FileReference, Version};
+use crate::manifest::{FileReference, RangeTombstoneBag, Version};
 #[cfg(feature = "cli")]
 use crate::model::EdmType;
 use crate::model::Seq;
@@ -84,7 +84,7 @@ impl Maintenance {
         let search = LastSearch {
             manifest: manifest.position(),
             newest_range_tombstone: range_tombstones.newest,
-            range_tombstones: range_tombstones.iter().len(),
+            range_tombstones: range_tombstones.len(),
             oldest: horizon.oldest(),
             dead: dead.len(),
         };
@@ -97,19 +97,15 @@ impl Maintenance {
         let seen: Vec<&RangeTombstone> =
             range_tombstones.iter().filter(|f| horizon.all_see(f.from)).collect();
         remove_under_range_tombstones(&version, &seen, &mut edit);
-        let mut spent = spent_range_tombstones(&version, &seen, &edit);
+        let is_covered = range_tombstones.covered(horizon.oldest());
+        let mut spent = spent_range_tombstones(&version, &seen, (&edit, is_covered));
         keep_short(&mut spent);
         debug_assert!(spent.iter().all(|spent| horizon.all_see(spent.from)), "all readers see it");
-        // Compare addresses, not values: of several equal range tombstones all but the last may be
-        // removed.
-        let is_spent = |range_tombstone: &RangeTombstone| {
-            spent.iter().any(|other| std::ptr::eq(*other, range_tombstone))
-        };
         edit.remove_range_tombstones = recorded(&version, &spent);
         if edit == VersionEdit::default() {
             if !spent.is_empty() {
                 self.reader().change_view(|view| {
-                    view.with_range_tombstones(Arc::new(view.range_tombstones.without(is_spent)))
+                    view.with_range_tombstones(Arc::new(view.range_tombstones.without(&spent)))
                 });
                 return Ok(true);
             }
@@ -121,7 +117,7 @@ impl Maintenance {
         let gone = version.remove_unreferenced(&mut edit);
         let version = self.append_edit(&mut manifest, &edit)?;
         self.reader().change_view(|view| {
-            let range_tombstones = view.range_tombstones.without(is_spent);
+            let range_tombstones = view.range_tombstones.without(&spent);
             view.with_version(&version, None).with_range_tombstones(Arc::new(range_tombstones))
         });
         self.state.retire(gone);
@@ -254,8 +250,11 @@ impl Maintenance {
         flushed: Seq,
     ) -> Vec<RangeTombstone> {
         let view = self.reader().view.load();
-        let known = &version.range_tombstones;
-        let is_new = |found: &&RangeTombstone| found.from <= flushed && !known.contains(found);
+        // The range tombstones of a commit are recorded together.
+        let mut known: BTreeSet<Seq> = BTreeSet::new();
+        known.extend(version.range_tombstones.iter().map(|found| found.from));
+        let is_new =
+            |found: &&RangeTombstone| found.from <= flushed && !known.contains(&found.from);
         view.range_tombstones.iter().filter(is_new).cloned().collect()
     }
 
@@ -324,16 +323,9 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
 /// Returns the items of `range_tombstones` that the manifest contains. If several are equal, at
 /// most as many of them are returned as the manifest contains.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
-    let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
-    let is_recorded = |range_tombstone: &&&RangeTombstone| {
-        let at = left.iter().position(|other| other == *range_tombstone);
-        at.map(|at| left.swap_remove(at)).is_some()
-    };
-    range_tombstones
-        .iter()
-        .filter(is_recorded)
-        .map(|range_tombstone| (*range_tombstone).clone())
-        .collect()
+    let mut left = RangeTombstoneBag::new(&version.range_tombstones);
+    let recorded = range_tombstones.iter().filter(|found| left.take(found));
+    recorded.map(|found| (*found).clone()).collect()
 }
 
 /// Returns the range tombstones that hide no entry, or hide only entries that another one hides,
@@ -341,20 +333,11 @@ fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<Rang
 fn spent_range_tombstones<'f>(
     version: &Version,
     range_tombstones: &[&'f RangeTombstone],
-    edit: &VersionEdit,
+    (edit, is_covered): (&VersionEdit, impl Fn(&RangeTombstone) -> bool),
 ) -> Vec<&'f RangeTombstone> {
     // `collect` would add a stable sort to the code, which a device's program has no room for.
     let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
     removed.extend(&edit.remove_references);
-    let is_covered = |at: usize, range_tombstone: &RangeTombstone| {
-        // Of several equal range tombstones the last one is kept.
-        let covers = |(i, other): (usize, &&RangeTombstone)| {
-            i > at
-                && other.below >= range_tombstone.below
-                && other.span.covers(&range_tombstone.span)
-        };
-        range_tombstones.iter().enumerate().any(covers)
-    };
     let hides_nothing = |range_tombstone: &RangeTombstone| {
         let is_flushed = version.flushed_seq >= range_tombstone.from;
         let may_hide = |reference: &FileReference| {
@@ -369,10 +352,8 @@ fn spent_range_tombstones<'f>(
                 range.references().all(|(_, r)| !(stays(r.file.meta.number) && may_hide(r)))
             })
     };
-    let spent = range_tombstones.iter().enumerate().filter(|(at, range_tombstone)| {
-        is_covered(*at, range_tombstone) || hides_nothing(range_tombstone)
-    });
-    spent.map(|(_, range_tombstone)| *range_tombstone).collect()
+    let is_spent = |found: &&&RangeTombstone| is_covered(found) || hides_nothing(found);
+    range_tombstones.iter().filter(is_spent).copied().collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -395,7 +376,7 @@ mod tests {
             engine.commit(&Batch::of_change(&gate, change), Durability::Buffered).unwrap();
         }
         engine.maintenance().flush_all().unwrap();
-        assert_eq!(engine.reader().view.load().range_tombstones.iter().len(), 2_500);
+        assert_eq!(engine.reader().view.load().range_tombstones.len(), 2_500);
         while engine.maintenance().reclaim().unwrap() {}
         assert!(engine.reader().view.load().range_tombstones.is_empty());
     }

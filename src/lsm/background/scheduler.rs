@@ -216,8 +216,8 @@ impl Maintenance {
         }
     }
 
-    /// Requests a wakeup by the release of snapshots that prevent work. The caller has found no work
-    /// after it read `horizon`. Returns true if these snapshots were released since.
+    /// Requests a wakeup by the release of snapshots that prevent work. The caller has found no
+    /// work after it read `horizon`. Returns true if these snapshots were released since.
     fn await_snapshots(&self, horizon: &Horizon) -> bool {
         if !horizon.has_snapshots() {
             return false;

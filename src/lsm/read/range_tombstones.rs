@@ -11,6 +11,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::format::edit::RangeTombstone;
 use crate::format::span::Span;
 use crate::manifest::FileReference;
@@ -23,16 +25,28 @@ use super::snapshot::Horizon;
 /// manifest in one edit, which can hold four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
-/// The range tombstones of a view. Immutable. A point read does a binary search, or nothing if
-/// there are none.
+/// A part of the set is merged with the part before it unless that is more than this many times as
+/// large. For 10,000 range tombstones that are added one by one, there are at most 5 parts.
+const PART_FACTOR: usize = 8;
+
+/// The range tombstones of a view. Immutable. A point read does a binary search in each part, or
+/// nothing if there are no range tombstones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTombstones {
-    /// The range tombstones, ascending by `from`.
-    list: Vec<Arc<RangeTombstone>>,
-    /// The floors of readers that see all range tombstones.
-    floors: Arc<[Floor]>,
+    /// The parts, oldest first. Each is more than `PART_FACTOR` times as large as the next one. So
+    /// an addition copies few range tombstones, and a point read searches few parts.
+    parts: Vec<Arc<Part>>,
     /// The highest Seq of a range tombstone that was ever in this list, or of an import.
     pub(crate) newest: Seq,
+}
+
+/// Range tombstones that follow each other in commit order. Not empty.
+#[derive(Debug)]
+struct Part {
+    /// The range tombstones, ascending by `from`.
+    list: Vec<Arc<RangeTombstone>>,
+    /// The floors of readers that see all range tombstones of the part.
+    floors: Arc<[Floor]>,
 }
 
 /// A floor: from key `low` up to that of the next floor, entries below Seq `below` are hidden.
@@ -44,7 +58,11 @@ struct Floor {
 
 /// The floors that a reader sees. Keys must be queried in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Floors {
+pub(crate) struct Floors(SmallVec<[PartFloors; 1]>);
+
+/// The floors of one part of the range tombstones.
+#[derive(Clone, Debug)]
+struct PartFloors {
     floors: Arc<[Floor]>,
     /// The number of floors that begin at or before the last key queried; `None` if unknown.
     begun: Option<usize>,
@@ -52,13 +70,14 @@ pub(crate) struct Floors {
 
 /// Decides which entries a job may drop. Keys must be queried in order.
 pub(crate) struct Spent {
-    /// The range tombstones that overlap the job's keys.
+    /// The range tombstones that overlap the job's keys, in the order of their lower bounds.
     range_tombstones: Vec<RangeTombstone>,
-    /// `below` and `from` of the range tombstones that contain the current key.
-    over: Vec<(Seq, Seq)>,
+    /// How many of these begin at or before the current key.
+    begun: usize,
+    /// Those of them that contain the current key.
+    over: Vec<usize>,
     /// The key up to which `over` is valid.
     until: Option<Box<[u8]>>,
-    is_started: bool,
 }
 
 impl RangeTombstones {
@@ -72,36 +91,44 @@ impl RangeTombstones {
         sort_by(&mut list, |a, b| a.from.cmp(&b.from));
         let newest = list.last().map_or(newest, |last| newest.max(last.from));
         let floors = floors(list.iter().map(Arc::as_ref)).into();
-        Self { list, floors, newest }
+        let part = (!list.is_empty()).then(|| Arc::new(Part { list, floors }));
+        Self { parts: part.into_iter().collect(), newest }
     }
 
-    /// Adds the range tombstones of a new commit. Copies pointers to the existing ones.
+    /// Adds the range tombstones of a new commit. Copies pointers to few of the existing ones.
     pub(crate) fn with(&self, range_tombstones: &[RangeTombstone]) -> Self {
-        let last = self.list.last().map_or(Seq::ZERO, |last| last.from);
+        let last = self.iter().next_back().map_or(Seq::ZERO, |last| last.from);
         let is_newer = |new: &RangeTombstone| new.from >= last;
         debug_assert!(range_tombstones.iter().all(is_newer), "tombstones come in commit order");
-        let new = range_tombstones.iter().cloned().map(Arc::new);
-        let list: Vec<_> = self.list.iter().cloned().chain(new).collect();
-        let highest = self.floors.iter().map(|floor| floor.below).max().unwrap_or_default();
-        let below = range_tombstones.first().map_or(Seq::ZERO, |first| first.below);
-        let is_highest = |new: &RangeTombstone| new.below == below && below >= highest;
-        if !range_tombstones.iter().all(is_highest) {
-            return Self::of(list, self.newest);
+        let Self { parts: new, newest } = Self::new(range_tombstones.to_vec(), self.newest);
+        let mut parts = self.parts.clone();
+        for mut part in new {
+            while let Some(before) = parts
+                .pop_if(|before| before.list.len() <= PART_FACTOR.saturating_mul(part.list.len()))
+            {
+                part = Arc::new(before.with(&part));
+            }
+            parts.push(part);
         }
-        let floors = with_highest(&self.floors, range_tombstones, below).into();
-        let newest = range_tombstones.iter().map(|new| new.from).fold(self.newest, Seq::max);
-        Self { list, floors, newest }
+        Self { parts, newest }
     }
 
-    /// Removes the range tombstones for which `gone` returns true.
-    pub(crate) fn without(&self, gone: impl Fn(&RangeTombstone) -> bool) -> Self {
-        let list =
-            self.list.iter().filter(|range_tombstone| !gone(range_tombstone)).cloned().collect();
-        Self::of(list, self.newest)
+    /// Removes the range tombstones `gone`, given in the order of [`iter`](Self::iter).
+    pub(crate) fn without(&self, gone: &[&RangeTombstone]) -> Self {
+        let all = self.parts.iter().flat_map(|part| &part.list);
+        // Compare addresses, not values: of several equal range tombstones some may stay.
+        let mut gone = gone.iter().peekable();
+        let mut is_gone =
+            |found: &RangeTombstone| gone.next_if(|g| std::ptr::eq(**g, found)).is_some();
+        Self::of(all.filter(|found| !is_gone(found)).cloned().collect(), self.newest)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.parts.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.list.len()).sum()
     }
 
     /// Returns the same range tombstones, with `newest` raised to `seq`, at which an import becomes
@@ -111,55 +138,51 @@ impl RangeTombstones {
     }
 
     /// Returns the range tombstones, ascending by `from`.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &RangeTombstone> {
-        self.list.iter().map(Arc::as_ref)
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &RangeTombstone> {
+        self.parts.iter().flat_map(|part| &part.list).map(Arc::as_ref)
     }
 
     /// Returns the Seq below which entries of `key` are hidden from a reader at `at`.
     #[inline]
     pub(crate) fn floor(&self, key: &[u8], at: Seq) -> Seq {
-        if self.list.is_empty() { Seq::ZERO } else { self.floor_among(key, at) }
+        if self.parts.is_empty() { Seq::ZERO } else { self.floor_among(key, at) }
     }
 
     fn floor_among(&self, key: &[u8], at: Seq) -> Seq {
-        if self.sees_all(at) {
-            let behind = self.floors.partition_point(|floor| *floor.low <= *key);
-            return behind.checked_sub(1).map_or(Seq::ZERO, |i| self.floors[i].below);
-        }
-        let over = self.list.iter().filter(|f| f.from <= at && f.span.contains(key));
-        over.map(|range_tombstone| range_tombstone.below).max().unwrap_or_default()
+        self.parts.iter().map(|part| part.floor(key, at)).max().unwrap_or_default()
     }
 
     /// Returns the floors of a reader at `at`, or `None` if it sees no range tombstone in `span`.
     pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
-        let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
-        over.next()?;
-        let floors = if self.sees_all(at) {
-            Arc::clone(&self.floors)
-        } else {
-            floors(self.iter().filter(|range_tombstone| range_tombstone.from <= at)).into()
-        };
-        Some(Floors { floors, begun: None })
+        let parts = self.parts.iter().filter_map(|part| part.floors_in(span, at));
+        let parts: SmallVec<_> = parts.map(|floors| PartFloors { floors, begun: None }).collect();
+        (!parts.is_empty()).then_some(Floors(parts))
     }
 
-    fn sees_all(&self, at: Seq) -> bool {
-        self.list.last().is_none_or(|last| last.from <= at)
+    /// Returns which range tombstones hide only entries that others hide, too. A reader at `at`
+    /// must see all of these.
+    pub(in crate::lsm) fn covered(&self, at: Seq) -> impl Fn(&RangeTombstone) -> bool + use<> {
+        let parts = self.parts.iter().map(|part| part.floors_in(&Span::all(), at));
+        let floors = parts.flatten().fold(Vec::new(), |all, part| merged(&all, &part));
+        move |found| floors_in(&floors, &found.span).all(|below| below > found.below)
     }
 
     /// Returns the Seq of the oldest commit, published or not, that hides the entry of `key` with
     /// the Seq `seq`.
     pub(crate) fn hidden_since(&self, key: &[u8], seq: Seq) -> Option<Seq> {
+        if self.floor(key, Seq::MAX) <= seq {
+            return None;
+        }
         let hides = |range_tombstone: &&RangeTombstone| {
             range_tombstone.below > seq && range_tombstone.span.contains(key)
         };
         self.iter().find(hides).map(|range_tombstone| range_tombstone.from)
     }
 
-    /// True if one range tombstone hides, from a reader at `at`, all entries in `clip` that have a
-    /// Seq up to `seq_max`.
+    /// True if range tombstones hide, from a reader at `at`, all entries in `clip` that have a Seq
+    /// up to `seq_max`. May be false if only several of them together do.
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
-        let covers = |f: &RangeTombstone| f.from <= at && f.below > seq_max && f.span.covers(clip);
-        self.iter().any(covers)
+        self.parts.iter().any(|part| part.covers(clip, seq_max, at))
     }
 
     /// Returns the range tombstones that every reader sees and that may hide entries of a file. A
@@ -183,8 +206,53 @@ impl RangeTombstones {
         let is_known =
             |range_tombstone: &&RangeTombstone| range_tombstone.from <= horizon.published;
         let inside = self.iter().filter(is_known).filter(|f| f.span.overlaps(span));
-        let range_tombstones = inside.cloned().collect();
-        Spent { range_tombstones, over: Vec::new(), until: None, is_started: false }
+        let mut range_tombstones: Vec<RangeTombstone> = inside.cloned().collect();
+        range_tombstones.sort_unstable_by(|a, b| a.span.low.cmp(&b.span.low));
+        let until = Some(Box::default());
+        Spent { range_tombstones, begun: 0, over: Vec::new(), until }
+    }
+}
+
+impl Part {
+    /// Returns the part with the range tombstones of `next` added.
+    fn with(&self, next: &Part) -> Part {
+        let list = self.list.iter().chain(&next.list).cloned().collect();
+        Part { list, floors: merged(&self.floors, &next.floors).into() }
+    }
+
+    fn sees_all(&self, at: Seq) -> bool {
+        self.list.last().is_none_or(|last| last.from <= at)
+    }
+
+    /// Returns the range tombstones that a reader at `at` sees.
+    fn seen(&self, at: Seq) -> impl Iterator<Item = &RangeTombstone> {
+        self.list.iter().map(Arc::as_ref).take_while(move |found| found.from <= at)
+    }
+
+    fn floor(&self, key: &[u8], at: Seq) -> Seq {
+        if self.sees_all(at) {
+            let behind = self.floors.partition_point(|floor| *floor.low <= *key);
+            return behind.checked_sub(1).map_or(Seq::ZERO, |i| self.floors[i].below);
+        }
+        let over = self.seen(at).filter(|found| found.span.contains(key));
+        over.map(|found| found.below).max().unwrap_or_default()
+    }
+
+    /// Returns the floors of a reader at `at`, or `None` if it sees no range tombstone in `span`.
+    fn floors_in(&self, span: &Span, at: Seq) -> Option<Arc<[Floor]>> {
+        let floors = match self.sees_all(at) {
+            true => Arc::clone(&self.floors),
+            false => floors(self.seen(at).filter(|found| found.span.overlaps(span))).into(),
+        };
+        let hides = floors_in(&floors, span).any(|below| below > Seq::ZERO);
+        hides.then_some(floors)
+    }
+
+    fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
+        match self.sees_all(at) {
+            true => floors_in(&self.floors, clip).all(|below| below > seq_max),
+            false => self.seen(at).any(|found| found.below > seq_max && found.span.covers(clip)),
+        }
     }
 }
 
@@ -193,30 +261,46 @@ impl Floors {
     /// querying a lower key, call [`rewind`](Self::rewind).
     #[inline]
     pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
+        self.0.iter_mut().map(|part| part.below(key)).max().unwrap_or_default()
+    }
+
+    /// Returns the key up to which the last result of [`below`](Self::below) is valid.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<&[u8]> {
+        self.0.iter().filter_map(PartFloors::end).min()
+    }
+
+    /// Returns the last result of [`below`](Self::below) again.
+    pub(crate) fn last(&self) -> Seq {
+        self.0.iter().map(PartFloors::last).max().unwrap_or_default()
+    }
+
+    /// Allows any key to be queried next.
+    pub(crate) fn rewind(&mut self) {
+        self.0.iter_mut().for_each(|part| part.begun = None);
+    }
+}
+
+impl PartFloors {
+    #[inline]
+    fn below(&mut self, key: &[u8]) -> Seq {
         let begins = |floor: &Floor| *floor.low <= *key;
         let mut begun = self.begun.unwrap_or_else(|| self.floors.partition_point(begins));
         while self.floors.get(begun).is_some_and(begins) {
             begun += 1;
         }
         self.begun = Some(begun);
-        begun.checked_sub(1).map_or(Seq::ZERO, |at| self.floors[at].below)
+        self.last()
     }
 
-    /// Returns the key up to which the last result of [`below`](Self::below) is valid.
     #[inline]
-    pub(crate) fn end(&self) -> Option<&[u8]> {
+    fn end(&self) -> Option<&[u8]> {
         self.floors.get(self.begun?).map(|next| &*next.low)
     }
 
-    /// Returns the last result of [`below`](Self::below) again.
-    pub(crate) fn last(&self) -> Seq {
+    fn last(&self) -> Seq {
         let at = self.begun.and_then(|begun| begun.checked_sub(1));
         at.map_or(Seq::ZERO, |at| self.floors[at].below)
-    }
-
-    /// Allows any key to be queried next.
-    pub(crate) fn rewind(&mut self) {
-        self.begun = None;
     }
 }
 
@@ -226,65 +310,70 @@ impl Spent {
         if self.range_tombstones.is_empty() {
             return false;
         }
-        if !self.is_started || self.until.as_deref().is_some_and(|until| until <= key) {
+        if self.until.as_deref().is_some_and(|until| until <= key) {
             self.go_to(key);
         }
-        let hides = |(below, from): &(Seq, Seq)| seq < *below && horizon.hides(*from, seq);
-        self.over.iter().any(hides)
+        let over = self.over.iter().map(|at| &self.range_tombstones[*at]);
+        over.filter(|found| seq < found.below).any(|found| horizon.hides(found.from, seq))
     }
 
     fn go_to(&mut self, key: &[u8]) {
-        self.is_started = true;
-        let over = self
-            .range_tombstones
-            .iter()
-            .filter(|range_tombstone| range_tombstone.span.contains(key));
-        self.over =
-            over.map(|range_tombstone| (range_tombstone.below, range_tombstone.from)).collect();
-        let bounds = self.range_tombstones.iter().flat_map(bounds);
-        self.until = bounds.filter(|bound| ***bound > *key).min().cloned();
+        let all = &self.range_tombstones;
+        while all.get(self.begun).is_some_and(|next| *next.span.low <= *key) {
+            self.over.push(self.begun);
+            self.begun += 1;
+        }
+        self.over.retain(|at| !all[*at].span.ends_before(key));
+        let ends = self.over.iter().filter_map(|at| all[*at].span.high.as_ref());
+        let next = all.get(self.begun).map(|next| &next.span.low);
+        self.until = ends.chain(next).min().cloned();
     }
-}
-
-/// Returns the lower bound of the range tombstone's span, and the upper bound if there is one.
-fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> {
-    let Span { low, high } = &range_tombstone.span;
-    std::iter::once(low).chain(high)
-}
-
-/// Returns the range tombstones in the order of their lower bounds.
-fn by_low<'f>(
-    range_tombstones: impl Iterator<Item = &'f RangeTombstone>,
-) -> Vec<&'f RangeTombstone> {
-    let mut by_low: Vec<&RangeTombstone> = range_tombstones.collect();
-    by_low.sort_unstable_by(|a, b| a.span.low.cmp(&b.span.low));
-    by_low
 }
 
 /// Computes the floors: for each key, the greatest `below` of the range tombstones that contain it.
 fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
-    let by_low = by_low(range_tombstones);
-    let mut bounds: Vec<&Box<[u8]>> = by_low.iter().copied().flat_map(bounds).collect();
-    bounds.sort_unstable();
-    bounds.dedup();
-    let mut next = by_low.into_iter().peekable();
-    let mut over: Vec<&RangeTombstone> = Vec::new();
-    let mut floors: Vec<Floor> = Vec::with_capacity(bounds.len());
-    for bound in bounds {
-        over.retain(|range_tombstone| !range_tombstone.span.ends_before(bound));
-        while let Some(range_tombstone) =
-            next.next_if(|range_tombstone| range_tombstone.span.low <= *bound)
-        {
-            over.push(range_tombstone);
+    let alone = |found: &RangeTombstone| {
+        let Span { low, high } = &found.span;
+        let end = high.as_ref().map(|high| Floor { low: (**high).into(), below: Seq::ZERO });
+        let start = Floor { low: (**low).into(), below: found.below };
+        std::iter::once(start).chain(end).collect::<Vec<Floor>>()
+    };
+    let mut lists: Vec<Vec<Floor>> = range_tombstones.map(alone).collect();
+    while lists.len() > 1 {
+        let pairs = lists.chunks(2);
+        lists = pairs.map(|pair| merged(&pair[0], pair.get(1).map_or(&[], |b| b))).collect();
+    }
+    lists.pop().unwrap_or_default()
+}
+
+/// Returns the floors of two sets of range tombstones together.
+fn merged<'f>(mut a: &'f [Floor], mut b: &'f [Floor]) -> Vec<Floor> {
+    let mut floors: Vec<Floor> = Vec::with_capacity(a.len() + b.len());
+    let (mut of_a, mut of_b) = (Seq::ZERO, Seq::ZERO);
+    while let Some(low) = a.first().into_iter().chain(b.first()).map(|floor| &floor.low).min() {
+        for (list, of_list) in [(&mut a, &mut of_a), (&mut b, &mut of_b)] {
+            if let Some((first, rest)) = list.split_first()
+                && first.low == *low
+            {
+                (*list, *of_list) = (rest, first.below);
+            }
         }
-        let below =
-            over.iter().map(|range_tombstone| range_tombstone.below).max().unwrap_or_default();
+        let below = of_a.max(of_b);
         if floors.last().map_or(Seq::ZERO, |last| last.below) != below {
-            floors.push(Floor { low: bound.as_ref().into(), below });
+            floors.push(Floor { low: Arc::clone(low), below });
         }
     }
     debug_assert!(floors.is_sorted_by(|a, b| a.low < b.low), "floors ascend");
     floors
+}
+
+/// Returns the Seqs below which entries are hidden in parts of `span`. The parts together are all
+/// of `span`.
+fn floors_in(floors: &[Floor], span: &Span) -> impl Iterator<Item = Seq> {
+    let begun = floors.partition_point(|floor| *floor.low <= *span.low);
+    let first = begun.checked_sub(1).map_or(Seq::ZERO, |at| floors[at].below);
+    let inside = floors[begun..].iter().take_while(|floor| !span.ends_before(&floor.low));
+    std::iter::once(first).chain(inside.map(|floor| floor.below))
 }
 
 /// Returns the spans in which at least one of the range tombstones hides entries, each with the Seq
@@ -296,38 +385,6 @@ pub(in crate::lsm) fn hidden_spans<'f>(
     let ends = floors.iter().skip(1).map(|next| Some(&*next.low)).chain([None]);
     let spans = floors.iter().zip(ends).filter(|(floor, _)| floor.below > Seq::ZERO);
     spans.map(|(floor, end)| (Span::new(&floor.low, end), floor.below)).collect()
-}
-
-/// Computes the floors after adding range tombstones that hide entries below `below`. No old floor
-/// may be higher than `below`.
-fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
-    let mut floors = Vec::with_capacity(old.len() + 2 * range_tombstones.len());
-    let spans = by_low(range_tombstones.iter()).into_iter().map(|tombstone| &tombstone.span);
-    let (mut spans, mut done) = (spans.peekable(), 0);
-    while let Some(span) = spans.next() {
-        let mut high = span.high.as_deref();
-        // Join spans that overlap or touch.
-        let goes_on =
-            |next: &&Span, high: Option<&[u8]>| high.is_none_or(|high| *next.low <= *high);
-        while let Some(next) = spans.next_if(|next| goes_on(next, high)) {
-            high = high.and_then(|high| next.high.as_deref().map(|other| high.max(other)));
-        }
-        let from = done + old[done..].partition_point(|floor| *floor.low < *span.low);
-        floors.extend_from_slice(&old[done..from]);
-        floors.push(Floor { low: span.low.as_ref().into(), below });
-        // An old floor that begins exactly at the end of the span stays unchanged.
-        done = high.map_or(old.len(), |high| {
-            from + old[from..].partition_point(|floor| *floor.low < *high)
-        });
-        let before = done.checked_sub(1).map_or(Seq::ZERO, |at| old[at].below);
-        let is_free = |high: &&[u8]| old.get(done).is_none_or(|next| *next.low > **high);
-        if let Some(high) = high.filter(is_free) {
-            floors.push(Floor { low: high.into(), below: before });
-        }
-    }
-    floors.extend_from_slice(&old[done..]);
-    debug_assert!(floors.is_sorted_by(|a, b| a.low < b.low), "floors ascend");
-    floors
 }
 
 #[cfg(all(test, not(loom)))]
@@ -438,7 +495,7 @@ mod tests {
             let new: Vec<RangeTombstone> = (0..count).map(new).collect();
             let at_once = RangeTombstones::new(list.clone(), Seq::ZERO).with(&new);
             list.extend(new);
-            assert_eq!((at_once.iter().len(), at_once.newest), (list.len(), seq));
+            assert_eq!((at_once.len(), at_once.newest), (list.len(), seq));
             let mut floors = at_once.floors_in(&Span::all(), seq).unwrap();
             for key in KEYS {
                 let below = expected(&list, key, seq);
@@ -446,6 +503,44 @@ mod tests {
                 assert_eq!(floors.below(key), below, "{list:?} {key:?}");
             }
         }
+    }
+
+    #[test]
+    fn an_added_range_tombstone_copies_few_others() {
+        let key = |i: u32| format!("{i:06}").into_bytes();
+        let (count, mut copied, mut parts) = (20_000, 0, 0);
+        let mut all = RangeTombstones::default();
+        for i in 0..count {
+            let span = |i: u32| Span::new(&key(i), Some(&key(i + 1)));
+            // Spans in no order of their keys.
+            let new = RangeTombstone::drop(span(2 * (i * 7_919 % count)), Seq(u64::from(i) + 1));
+            let next = all.with(&[new]);
+            let is_new = |part: &&Arc<Part>| !all.parts.iter().any(|p| Arc::ptr_eq(p, part));
+            copied += next.parts.iter().filter(is_new).map(|p| p.list.len()).sum::<usize>();
+            parts = parts.max(next.parts.len());
+            all = next;
+        }
+        assert_eq!(all.len(), count as usize);
+        assert!(copied <= 32 * count as usize, "{copied} copied");
+        assert!(parts <= 5, "{parts} parts");
+        assert_eq!(all.floor(&key(2 * 7_919), Seq::MAX), Seq(2));
+        assert_eq!(all.floor(&key(2 * 7_919 + 1), Seq::MAX), Seq::ZERO);
+    }
+
+    #[test]
+    fn a_range_tombstone_is_covered_if_others_hide_all_that_it_hides() {
+        let drop = |low: &str, high: &str, seq| {
+            RangeTombstone::drop(Span::new(low.as_bytes(), Some(high.as_bytes())), Seq(seq))
+        };
+        let list = [("b", "d", 5), ("a", "c", 7), ("c", "e", 9), ("x", "y", 9), ("x", "y", 20)];
+        let list: Vec<_> = list.iter().map(|(low, high, seq)| drop(low, high, *seq)).collect();
+        let all = list
+            .iter()
+            .fold(RangeTombstones::default(), |all, new| all.with(std::slice::from_ref(new)));
+        let covered = |at| all.iter().map(all.covered(Seq(at))).collect::<Vec<_>>();
+        assert_eq!(covered(20), [true, false, false, true, false]);
+        assert_eq!(covered(9)[..4], [true, false, false, false]);
+        assert_eq!(covered(8)[..2], [false, false]);
     }
 
     #[test]
@@ -499,7 +594,7 @@ mod tests {
         assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
         assert!(engine.reader().view.load().range_tombstones.is_empty());
         expire(Seq(5)).unwrap();
-        assert_eq!(engine.reader().view.load().range_tombstones.iter().len(), 1);
+        assert_eq!(engine.reader().view.load().range_tombstones.len(), 1);
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl<'e> Inspector<'e> {
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
             ("gaps_passed", self.0.env().gaps.passed()),
-            ("fences", view.range_tombstones.iter().len() as u64),
+            ("fences", view.range_tombstones.len() as u64),
             ("expiry_lag_seconds", self.0.expiry_lag().as_secs()),
             ("quarantined_files", quarantined),
             ("trouble", u64::from(quarantined > 0 || self.0.trouble().is_some())),

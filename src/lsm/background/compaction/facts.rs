@@ -97,11 +97,10 @@ impl<'e> FileFacts<'e> {
         range.references().map(unused).fold(0, u64::saturating_add)
     }
 
-    /// Returns the deletions of spans above the Seq `examined` that all readers see.
+    /// Returns the deletions of spans above the Seq `examined` that all readers see, newest first.
     pub(crate) fn deletions(&self, examined: Seq) -> impl Iterator<Item = &RangeTombstone> {
-        let is_new = move |found: &&RangeTombstone| found.from > examined && found.is_drop();
-        let all = self.range_tombstones.iter();
-        all.filter(is_new).filter(|found| self.horizon.all_see(found.from))
+        let new = self.range_tombstones.iter().rev().take_while(move |it| it.from > examined);
+        new.filter(|it| it.is_drop() && self.horizon.all_see(it.from))
     }
 
     /// Returns the files of which `deletion` hides a part, if a rewrite of all of them writes at most
