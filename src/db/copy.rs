@@ -157,6 +157,7 @@ struct Run<'j, 'p> {
     snapshot: Snapshot,
     summary: CopySummary,
     of: u64,
+    is_within_a_table: bool,
     progress: OnProgress<'p>,
 }
 
@@ -277,7 +278,8 @@ impl CopyJob {
         self.check()?;
         let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
         let summary = CopySummary::default();
-        let mut run = Run { job: self, snapshot, summary, of: 0, progress };
+        let is_within_a_table = self.is_within_a_table();
+        let mut run = Run { job: self, snapshot, summary, of: 0, is_within_a_table, progress };
         run.all()?;
         let summary = run.summary;
         self.target.engine.writer().sync()?;
@@ -300,19 +302,28 @@ impl CopyJob {
     ) -> Result<CopySummary> {
         let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
         let summary = CopySummary::default();
-        let mut run = Run { job: self, snapshot, summary, of: 0, progress: &mut |_, _| Ok(()) };
-        let of = run.query()?.count()?;
-        for row in run.query()? {
-            let row = row?;
-            let (target, reasons) = match run.job.copy_of(&row) {
-                Ok(copy) => (Some(key(&copy)), refuses(&copy)),
-                Err(name) => (None, vec![lacks(&name)]),
-            };
-            if !reasons.is_empty() {
-                run.report(key(&row), target, CopyProblemKind::Refused, reasons.join("; "));
+        // The copies are for another store, so no row is in place.
+        let mut run = Run {
+            job: self,
+            snapshot,
+            summary,
+            of: 0,
+            is_within_a_table: false,
+            progress: &mut |_, _| Ok(()),
+        };
+        run.of = run.query()?.count()?;
+        let passes = run.passes();
+        for pass in 0..passes {
+            let shared = run.shared_keys(pass, passes)?;
+            for row in run.query()? {
+                let row = row?;
+                let taken = run.take(&row, |hash| is_of(hash, pass, passes), &shared);
+                let reasons = taken.as_ref().map(|row| refuses(&row.copy)).unwrap_or_default();
+                if let (Some(moving), false) = (taken, reasons.is_empty()) {
+                    run.report_row(&moving, CopyProblemKind::Refused, reasons.join("; "));
+                }
+                progress(run.summary.rows, run.of);
             }
-            run.summary.rows += 1;
-            progress(run.summary.rows, of);
         }
         Ok(run.summary)
     }
@@ -387,15 +398,19 @@ impl Run<'_, '_> {
 
     fn all(&mut self) -> Result<()> {
         self.of = self.query()?.count()?;
-        let passes = match self.job.is_rekeyed() {
-            true => self.of.div_ceil(self.job.pass_rows).max(1),
-            false => 1,
-        };
+        let passes = self.passes();
         for pass in 0..passes {
             let shared = self.shared_keys(pass, passes)?;
             self.pass(pass, passes, &shared)?;
         }
         Ok(())
+    }
+
+    fn passes(&self) -> u64 {
+        match self.job.is_rekeyed() {
+            true => self.of.div_ceil(self.job.pass_rows).max(1),
+            false => 1,
+        }
     }
 
     /// Returns, in ascending order, the hashes of the new keys of this pass that more than one row
@@ -421,8 +436,7 @@ impl Run<'_, '_> {
     }
 
     fn is_in_place(&self, row: &Entity, partition_key: &str, row_key: &str) -> bool {
-        self.job.is_within_a_table()
-            && (row.partition_key(), row.row_key()) == (partition_key, row_key)
+        self.is_within_a_table && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
     /// Whether a target row is a copy: the templates form the row's own keys from its properties.
@@ -527,8 +541,7 @@ impl Run<'_, '_> {
         };
         // If source and target are the same table, a row that is not a copy is a source row. It
         // must not be replaced, because it may not be copied yet.
-        let may_replace =
-            self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
+        let may_replace = self.job.replace && (!self.is_within_a_table || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
             let target = self.job.target.clone().with_durability(Durability::Os);
             match target.replace_if(row.copy.clone(), etag) {
