@@ -1,6 +1,5 @@
 //! `compare` with a Table service.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Compare, Difference, Join};
@@ -38,13 +37,11 @@ impl Compare {
             }
             return self.join_tables(join, (a, table), (b, with));
         }
-        let names = |store: &Store| -> Outcome<BTreeSet<String>> {
-            Ok(store.get().tables()?.into_iter().collect())
-        };
-        let (of_a, of_b) = (names(a)?, names(b)?);
+        let (of_a, of_b) = (a.get().tables()?, b.get().tables()?);
+        let pairs = pairs(&of_a, &of_b);
         for name in &of_a {
-            if of_b.contains(name) {
-                self.join_tables(join, (a, name), (b, name))?;
+            if let Some((_, other)) = pairs.iter().find(|(one, _)| *one == name) {
+                self.join_tables(join, (a, name), (b, other))?;
                 continue;
             }
             join.tell([name, name], Difference::TableOnlyA)?;
@@ -55,7 +52,8 @@ impl Compare {
                 }
             }
         }
-        of_b.difference(&of_a).try_for_each(|name| join.tell([name, name], Difference::TableOnlyB))
+        let mut only_b = of_b.iter().filter(|name| pairs.iter().all(|(_, other)| *other != *name));
+        only_b.try_for_each(|name| join.tell([name, name], Difference::TableOnlyB))
     }
 
     fn join_tables(
@@ -79,5 +77,44 @@ impl Compare {
         told?;
         join.compared += compared?;
         Ok(())
+    }
+}
+
+/// Pairs the names of tables of two stores. Names ignore case, but a service may find a table only
+/// by its own spelling, or have tables whose names differ only by case.
+fn pairs<'n>(of_a: &'n [String], of_b: &'n [String]) -> Vec<(&'n String, &'n String)> {
+    let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+    let (mut pairs, mut left): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+    for name in of_b {
+        match of_a.iter().find(|one| *one == name) {
+            Some(one) => pairs.push((one, name)),
+            None => left.push(name),
+        }
+    }
+    for one in of_a.iter().filter(|one| !of_b.contains(one)) {
+        if let Some(at) = left.iter().position(|other| is_same(one, other)) {
+            pairs.push((one, left.remove(at)));
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_by_case_are_one_table_unless_a_store_has_both() {
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (a, b, expected) in [
+            ("Parts Only", "parts OnlyB", "Parts=parts"),
+            ("PARTS Parts", "Parts", "Parts=Parts"),
+            ("Parts", "PARTS Parts", "Parts=Parts"),
+            ("PARTS parts", "Parts parts", "parts=parts PARTS=Parts"),
+        ] {
+            let (a, b) = (names(a), names(b));
+            let pairs = pairs(&a, &b).into_iter().map(|(a, b)| format!("{a}={b}"));
+            assert_eq!(pairs.collect::<Vec<_>>().join(" "), expected);
+        }
     }
 }

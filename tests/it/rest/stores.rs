@@ -231,6 +231,22 @@ fn tables_are_copied_there_and_back() {
     assert_eq!(stores.ok("query env:STORE Moved --count"), "3,002\n");
 }
 
+/// `compare` finds a table by a name that differs only by case, and its requests do not drop it.
+#[test]
+fn tables_are_compared_whatever_the_case_of_their_names() {
+    let stores = Stores::new(0);
+    stores.ok(r#"put there Parts {"PartitionKey":"p","RowKey":"a","N":1}"#);
+    stores.ok(r#"put env:STORE parts {"PartitionKey":"p","RowKey":"a","N":1}"#);
+    stores.ok("compare there env:STORE");
+    stores.ok("compare env:STORE there");
+    stores.ok(r#"put env:STORE parts {"PartitionKey":"p","RowKey":"b","N":2}"#);
+    let output = stores.run("compare env:STORE there --requests");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let requests = String::from_utf8(output.stdout).unwrap();
+    assert!(requests.contains(r#""op":"upsert_replace","table":"Parts""#), "{requests}");
+    assert_eq!(requests.lines().count(), 1, "{requests}");
+}
+
 /// The dry run of a copy states what the service would bill, and its price.
 #[test]
 fn a_dry_run_has_the_bill_of_the_copy() {
