@@ -11,6 +11,12 @@ use serde_json::Value;
 
 use crate::error::{Code, Error, Result};
 
+/// The lengths of the parts of an answer to a group, without URLs: headers and delimiters of
+/// `rowstone serve`, which follow recorded answers of the service.
+const GROUP_ANSWER: u64 = 268;
+const INSERT_ANSWER: u64 = 363;
+const DELETE_ANSWER: u64 = 240;
+
 /// The requests and the data that Azure Table storage bills.
 ///
 /// The rules are those of three pages of the service's documentation, read in 2026:
@@ -46,6 +52,17 @@ impl Bill {
     pub(crate) fn add_requests(&mut self, count: u64, bytes_out: u64) {
         self.transactions += count;
         self.bytes_out += bytes_out;
+    }
+
+    /// Adds a group that would be sent. `locations` has for each insert the length of the entity's
+    /// URL, which its answer has twice, and 0 for each delete.
+    #[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "only copies send groups"))]
+    pub(crate) fn add_group(&mut self, locations: impl Iterator<Item = usize>) {
+        let bytes = locations.map(|location| match location {
+            0 => DELETE_ANSWER,
+            _ => INSERT_ANSWER + 2 * location as u64,
+        });
+        self.add_requests(1, GROUP_ANSWER + bytes.sum::<u64>());
     }
 
     /// Adds stored entities; `bytes` is the sum of their sizes.

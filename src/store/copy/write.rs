@@ -94,7 +94,9 @@ impl Writing<'_, '_> {
 
     fn group(&mut self, rows: Vec<&mut Moving>) -> Result<()> {
         let Some(target) = self.job.target else {
-            self.tally.traffic.target.add_requests(1, 0);
+            let table = self.job.source.table;
+            let locations = rows.iter().map(|row| location_len(table, &row.copy));
+            self.tally.traffic.target.add_group(locations);
             rows.iter().for_each(|row| self.stored(row));
             return Ok(());
         };
@@ -269,7 +271,7 @@ impl Writing<'_, '_> {
             for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
                 match self.job.target {
                     Some(_) => self.delete_group(rows.iter().collect())?,
-                    None => self.tally.traffic.source.add_requests(1, 0),
+                    None => self.tally.traffic.source.add_group(rows.iter().map(|_| 0)),
                 }
             }
         }
@@ -349,6 +351,16 @@ fn report(
 /// Returns the number of rows, at least one, that one group can have.
 fn copies_len(rows: &[Moving]) -> usize {
     group_len(rows.iter().map(|row| (&row.copy, row.bytes)))
+}
+
+/// Returns about the length of the URL of an entity.
+fn location_len(table: &str, entity: &Entity) -> usize {
+    // As long as https://account.table.core.windows.net/(PartitionKey='',RowKey='').
+    const WITHOUT_KEYS: usize = 66;
+    let encoded = |key: &str| -> usize {
+        key.bytes().map(|byte| if byte.is_ascii_alphanumeric() { 1 } else { 3 }).sum()
+    };
+    WITHOUT_KEYS + table.len() + encoded(entity.partition_key()) + encoded(entity.row_key())
 }
 
 fn etag_of(entity: &Entity) -> Result<ETag> {
