@@ -117,10 +117,10 @@ own; export-range moves entities with theirs.
 With a Table service several parts of the table are copied at once. A killed copy with --state FILE
 continues behind the last copied entity of each part when it is repeated. --dry-run counts the
 transactions and bytes that Azure Table storage would bill, with their prices: the reads as they were
-sent, and the groups that a copy would send. Without a directory on both sides, new keys exclude
---replace and --then-delete, and an equal entity in the target is a conflict too. A signature for the
-target without the permission to read is enough without --replace, --state and new keys; each entity
-that is there already is then a conflict.
+sent, and the groups that a copy would send, whose answers are estimated. Without a directory on both
+sides, new keys exclude --replace and --then-delete, and an equal entity in the target is a conflict
+too. A signature for the target without the permission to read is enough without --replace, --state
+and new keys; each entity that is there already is then a conflict.
 
 --check finds before a move which entities a service would refuse, and exits with 3 if there are any.
 The rules of cosmos are from the documentation of Azure Cosmos DB for Table; rowstone was never run

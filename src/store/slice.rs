@@ -61,6 +61,19 @@ impl Slice {
         self.until.as_ref().is_some_and(|until| order_of(until) < order(entity))
     }
 
+    pub(crate) fn contains(&self, entity: &Entity) -> bool {
+        let is_after = |after: &Key| order_of(after) < order(entity);
+        self.after.as_ref().is_none_or(is_after) && !self.ends_before(entity)
+    }
+
+    pub(crate) fn overlaps(&self, other: &Slice) -> bool {
+        let is_before = |end: &Option<Key>, start: &Option<Key>| match (end, start) {
+            (Some(end), Some(start)) => order_of(end) <= order_of(start),
+            _ => false,
+        };
+        !is_before(&self.until, &other.after) && !is_before(&other.until, &self.after)
+    }
+
     /// Returns a measure of the part of the key space in the slice: a slice with a shorter common
     /// prefix of its bounds is larger, then one with a greater difference behind the prefix.
     pub(crate) fn width(&self) -> (std::cmp::Reverse<usize>, u64) {
@@ -204,6 +217,20 @@ mod tests {
         let expected = ["PartitionKey eq 'a' and RowKey gt '1' and RowKey le '9'"];
         assert_eq!(slice.filters(""), expected);
         assert_eq!(Slice::default().filters(""), [""]);
+    }
+
+    #[test]
+    fn a_slice_contains_its_end_but_not_its_beginning() {
+        let slice = Slice { after: key("a", "1"), until: key("b", "1") };
+        let contains = |(pk, rk)| slice.contains(&Entity::new(pk, rk));
+        let keys = [("a", "1"), ("a", "10"), ("aa", "0"), ("b", "1"), ("b", "2")];
+        assert_eq!(keys.map(contains), [false, true, true, true, false]);
+        assert!(Slice::default().contains(&Entity::new("", "")));
+        let next = Slice { after: key("b", "1"), until: key("c", "1") };
+        let overlaps = |other: &Slice| (slice.overlaps(other), other.overlaps(&slice));
+        assert_eq!(overlaps(&next), (false, false));
+        assert_eq!(overlaps(&Slice { after: key("b", "0"), ..next }), (true, true));
+        assert_eq!(overlaps(&Slice::default()), (true, true));
     }
 
     #[test]

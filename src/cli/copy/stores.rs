@@ -2,8 +2,9 @@
 //!
 //! `store::copy` is the engine. Between two directories `db::copy` copies.
 
-use std::io::{self, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,15 +18,14 @@ use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyProblem, CopySummary, Db};
-use crate::error::Code;
-use crate::fs::DiskFs;
+use crate::fs::{DiskFs, Fs};
 use crate::json;
 use crate::json::report::put_problem;
 use crate::model::KeyTemplate;
 use crate::query::KeyRange;
-use crate::store::TableStore;
 use crate::store::copy::{StateFile, StoreCopy, Traffic};
 use crate::store::pages::Side;
+use crate::store::{PageQuery, TableStore};
 
 /// The shortest time between two writes of the file of positions.
 const STATE_EVERY: Duration = Duration::from_millis(250);
@@ -52,12 +52,26 @@ impl Store {
             Self::Service(service) => &service.name,
         }
     }
+}
 
-    /// Returns the approximate number of entities, if the store knows it.
-    fn size(&self, table: &str) -> Option<u64> {
-        let Self::Directory(db, _) = self else { return None };
-        db.size_in_files(table, &KeyRange::all()).ok().map(|part| part.puts())
+/// The files of a copy.
+struct Files {
+    state: Option<StateFile>,
+    /// Whether the file of positions has positions of this copy.
+    is_continued: bool,
+    rejects: Option<Mutex<BufWriter<File>>>,
+}
+
+/// Returns the name by which a file of positions knows a directory, whether it exists or not.
+fn directory_name(path: &Path) -> String {
+    fn resolved(path: &Path) -> PathBuf {
+        path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => resolved(parent).join(name),
+            _ => path.to_owned(),
+        })
     }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    resolved(&path).display().to_string()
 }
 
 impl Copy {
@@ -72,30 +86,24 @@ impl Copy {
             }
         }
         from.as_ref().map_or(Ok(()), Service::check_order)?;
-        let directory = |db: Db, path: &Path| {
-            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            Store::Directory(db, path.display().to_string())
-        };
-        let source = match from {
-            Some(service) => Store::Service(service),
-            None if self.then_delete && !self.is_dry() => {
-                directory(open(&self.db, Create::Never)?, &self.db)
+        let prices = self.stores.prices.read()?;
+        let source = self.open_source(from)?;
+        let service = to.flatten().map(Store::Service);
+        let (name, reads_target) = match (&self.to, &service) {
+            (Some(to), None) => (directory_name(to), true),
+            (_, service) => {
+                let to = service.as_ref().unwrap_or(&source);
+                (to.name().to_owned(), self.reads_target(to)?)
             }
-            None => directory(open_to_read(&self.db)?, &self.db),
         };
-        if let Store::Directory(db, _) = &source {
-            open_table(db, &self.db, &self.table)?;
-        }
-        let target = match (&self.to, to) {
-            (_, Some(Some(service))) => Some(Store::Service(service)),
-            _ if self.is_dry() => None,
-            (Some(to), _) => {
-                self.check_source(&source)?;
-                Some(directory(open(to, Create::IfMissing)?, to))
+        let files = self.open_files(&source, &name)?;
+        let target = match (&self.to, service) {
+            (Some(to), None) if !self.is_dry() => {
+                Some(Store::Directory(self.open_target(to, &files)?, name))
             }
-            (None, _) => None,
+            (_, service) => service,
         };
-        self.copy_stores(&source, target.as_ref())?;
+        self.copy_stores((&source, target.as_ref(), reads_target), &files, &prices)?;
         [Some(source), target].into_iter().flatten().try_for_each(|store| match store {
             Store::Directory(db, _) => db.close().map_err(Failure::from),
             Store::Service(_) => Ok(()),
@@ -103,13 +111,14 @@ impl Copy {
         Ok(true)
     }
 
-    /// Fails if there is no table to copy, before a target is created.
-    fn check_source(&self, source: &Store) -> Outcome {
-        match source.get().get(&self.table, "", "", &["PartitionKey"]) {
-            Err(error) if error.code() == Code::TableNotFound.as_str() => Err(error.into()),
-            // The copy reports other errors.
-            _ => Ok(()),
-        }
+    fn open_source(&self, service: Option<Service>) -> Outcome<Store> {
+        let db = match service {
+            Some(service) => return Ok(Store::Service(service)),
+            None if self.then_delete && !self.is_dry() => open(&self.db, Create::Never)?,
+            None => open_to_read(&self.db)?,
+        };
+        open_table(&db, &self.db, &self.table)?;
+        Ok(Store::Directory(db, directory_name(&self.db)))
     }
 
     /// Returns whether the target can be read.
@@ -136,17 +145,10 @@ impl Copy {
         }
     }
 
-    /// Whether nothing is written.
-    fn is_dry(&self) -> bool {
-        self.stores.dry_run || self.check
-    }
-
-    /// Copies into `target`, or into another table of `source` if there is none.
-    fn copy_stores(&self, source: &Store, target: Option<&Store>) -> Outcome {
-        let clock = Arc::new(SystemClock::new());
-        let prices = self.stores.prices.read()?;
-        let to = target.unwrap_or(source);
-        let (from, into) = ((source.name(), &*self.table), (to.name(), self.target_name()));
+    /// Opens the files of a copy to the store `to`, and checks the source, so that no target is
+    /// created if one of them fails.
+    fn open_files(&self, source: &Store, to: &str) -> Outcome<Files> {
+        let (from, into) = ((source.name(), &*self.table), (to, self.target_name()));
         // Names of tables and hosts ignore case. `job` finds other aliases by their entities.
         let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         if is_same(from.0, into.0) && is_same(from.1, into.1) && !self.is_dry() {
@@ -154,20 +156,81 @@ impl Copy {
             let text = format!("source and target are both the table {table} of {of}; use --into");
             return Err(Failure::Usage(text));
         }
-        let reads_target = self.reads_target(to)?;
-        self.stores.state.as_deref().map_or(Ok(()), check_outside)?;
-        let state = self.stores.state.as_ref().map(|path| {
-            let parts = (Arc::new(DiskFs::new()) as _, Arc::clone(&clock) as _);
-            StateFile::new(parts, path, self.description(from, into), STATE_EVERY)
+        let paths = [&self.stores.state, &self.rejects].into_iter().flatten();
+        paths.into_iter().try_for_each(|path| self.check_file(path))?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let state = self.stores.state.as_ref().filter(|_| !self.is_dry()).map(|path| {
+            let parts = (Arc::new(DiskFs::new()) as _, clock);
+            StateFile::open(parts, path, self.description(from, into), STATE_EVERY)
         });
-        let state = state.filter(|_| !self.is_dry());
-        let saved = state.as_ref().map(StateFile::read).transpose()?.flatten();
-        let is_continued = saved.is_some();
+        let state = state.transpose()?;
+        let is_continued = state.as_ref().map(StateFile::read).transpose()?.flatten().is_some();
+        if !self.is_dry() && !is_continued {
+            self.check_source(source)?;
+        }
         let open = |path: &Path| match is_continued {
             true => append(path),
             false => self.overwrite.create(path),
         };
         let rejects = self.rejects.as_deref().map(open).transpose()?.map(Mutex::new);
+        Ok(Files { state, is_continued, rejects })
+    }
+
+    /// Fails if a file is in the directory of a database, or in the target.
+    fn check_file(&self, path: &Path) -> Outcome {
+        check_outside(path)?;
+        let of = |path: &Path| PathBuf::from(directory_name(path));
+        let is_in = |dir: &Path| of(path).starts_with(of(dir));
+        match self.to.as_deref().filter(|to| is_in(to)) {
+            Some(to) => {
+                let (path, to) = (path.display(), to.display());
+                let text = format!("{path} is in the target {to}: name a file elsewhere");
+                Err(Failure::Usage(text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the source cannot be read, before a target is created.
+    fn check_source(&self, source: &Store) -> Outcome {
+        let Store::Service(service) = source else { return Ok(()) };
+        // A signature may cover only what matches the filter.
+        let filter = self.filter.text();
+        let query = PageQuery { filter, select: &["PartitionKey"], top: 1, continuation: None };
+        Ok(service.query(&self.table, &query).map(drop)?)
+    }
+
+    /// Opens the directory of the target. Only a copy from the beginning creates it.
+    fn open_target(&self, to: &Path, files: &Files) -> Outcome<Db> {
+        if !files.is_continued {
+            return open(to, Create::IfMissing);
+        }
+        if DiskFs::new().exists(to).is_ok_and(|exists| !exists) {
+            let text = format!(
+                "the copy cannot continue: its target {} is gone; remove its --state file to begin \
+                 again",
+                to.display()
+            );
+            return Err(Failure::Usage(text));
+        }
+        open(to, Create::Never)
+    }
+
+    /// Whether nothing is written.
+    fn is_dry(&self) -> bool {
+        self.stores.dry_run || self.check
+    }
+
+    /// Copies into the target, or into another table of the source if there is none.
+    fn copy_stores(
+        &self,
+        (source, target, reads_target): (&Store, Option<&Store>, bool),
+        files: &Files,
+        prices: &Prices,
+    ) -> Outcome {
+        let clock = SystemClock::new();
+        let to = target.unwrap_or(source);
+        let Files { state, is_continued, rejects } = files;
         let on_problem = |problem: &CopyProblem| {
             if let Some(Ok(mut file)) = rejects.as_ref().map(Mutex::lock) {
                 let line = json::object(|object| put_problem(object, problem));
@@ -179,16 +242,13 @@ impl Copy {
         let is_table_refused = self.dialect.is_some_and(|dialect| self.announce(dialect));
         // A new table would lack the entities that an earlier run has copied.
         if !self.is_dry() && !is_continued {
-            if !matches!(target, Some(Store::Directory(..))) {
-                self.check_source(source)?;
-            }
-            create_missing_table(to.get(), into.1)?;
+            create_missing_table(to.get(), self.target_name())?;
         }
-        let of = source.size(from.1);
+        let of = self.total(source, *is_continued);
         let progress = Progress::new(of);
         let on_progress =
             |rows| of.map_or_else(|| progress.reach(rows), |of| progress.reach_of(rows, of));
-        let sides = [(source, from.1), (to, into.1)];
+        let sides = [(source, &*self.table), (to, self.target_name())];
         let sides = sides.map(|(store, table)| Side { store: store.get(), table });
         let job = self.store_job(sides, &on_problem, &on_progress)?;
         let job = StoreCopy { reads_target, ..job };
@@ -199,13 +259,24 @@ impl Copy {
         }
         let seconds = clock.monotonic().as_secs_f64();
         let bill = self.bill(source, target, &traffic);
-        print(|output| self.write_billed(output, (&summary, seconds), bill.as_ref(), &prices))?;
-        if is_continued {
+        print(|output| self.write_billed(output, (&summary, seconds), bill.as_ref(), prices))?;
+        if *is_continued {
             eprint_line("continued: the counts are of this run only; problems are of all runs");
         }
         match summary.problem_count() > 0 || is_table_refused {
             true => Err(Failure::Rejected),
             false => Ok(()),
+        }
+    }
+
+    /// Returns about the number of entities to copy, if it is known.
+    fn total(&self, source: &Store, is_continued: bool) -> Option<u64> {
+        match source {
+            Store::Directory(db, _) if self.filter.text().is_empty() && !is_continued => {
+                let size = db.size_in_files(&self.table, &KeyRange::all());
+                size.ok().map(|part| part.puts())
+            }
+            _ => None,
         }
     }
 

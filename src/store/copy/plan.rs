@@ -47,6 +47,8 @@ pub(crate) struct Traffic {
 pub(super) struct Tally {
     pub(super) summary: CopySummary,
     pub(super) traffic: Traffic,
+    /// The key of the last entity that was found in the target or written to it.
+    pub(super) found: Option<Key>,
 }
 
 /// An entity that is copied.

@@ -150,6 +150,17 @@ impl Pool {
         self.state.lock().failed.clone()
     }
 
+    /// Returns the ranges of the pages that are read, but not known to be copied.
+    pub(super) fn begun(&self) -> Vec<Slice> {
+        let state = self.state.lock();
+        let begun = state.running.iter().filter(|running| running.read != running.slice.after);
+        let range = |running: &Running| Slice {
+            after: running.slice.after.clone(),
+            until: running.read.clone(),
+        };
+        begun.map(range).collect()
+    }
+
     /// Returns the slices that are not copied yet.
     pub(super) fn remaining(&self) -> Vec<Slice> {
         let state = self.state.lock();

@@ -1,6 +1,8 @@
 //! The file with the positions of a job, by which a later run continues it.
 //!
-//! Invariant: the file is replaced atomically, so a crash leaves the old or the new positions.
+//! Invariants
+//! * the file is replaced atomically, so a crash leaves the old or the new positions;
+//! * a second file with a lock keeps other processes from the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::error::{Code, Error, Result};
-use crate::fs::{Fs, parent, read_small};
-use crate::json::{self, Scalar};
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::fs::{FileLock, Fs, parent, read_small};
+use crate::json::{self, Object, Scalar};
 use crate::store::slice::{Key, Slice};
 use crate::sync::Mutex;
 
@@ -25,6 +27,7 @@ pub(crate) struct StateFile {
     every: Duration,
     /// The time of the last write.
     written: Mutex<Option<Duration>>,
+    _lock: Box<dyn FileLock>,
 }
 
 /// The progress of a job, as the file stores it.
@@ -32,6 +35,11 @@ pub(crate) struct StateFile {
 pub(crate) struct Saved {
     /// The slices that are left to copy.
     pub(crate) slices: Vec<Slice>,
+    /// Ranges in the slices whose entities may be copied: those of pages that were being written.
+    /// Complete for jobs with new keys.
+    pub(crate) begun: Vec<Slice>,
+    /// The key of an entity that the target had.
+    pub(crate) found: Option<Key>,
     /// The number of problems of each kind that were found so far. Some may be counted twice after
     /// a crash.
     pub(crate) problems: [u64; 4],
@@ -43,15 +51,35 @@ const PROBLEMS: [&str; 4] = ["conflicts", "shared", "refused", "changed"];
 const BYTES_MAX: u64 = 64 << 20;
 /// The version of the format.
 const VERSION: &str = "1";
+/// The ends of the names of two files beside the file.
+const LOCK: &str = ".rowstone-lock";
+const NEW: &str = ".rowstone-new";
 
 impl StateFile {
-    pub(crate) fn new(
+    /// Takes the lock of the file, which need not exist.
+    ///
+    /// # Errors
+    /// `Locked` if another process uses the file.
+    pub(crate) fn open(
         (fs, clock): (Arc<dyn Fs>, Arc<dyn Clock>),
         path: &Path,
         job: String,
         every: Duration,
-    ) -> Self {
-        Self { fs, clock, path: path.to_owned(), job, every, written: Mutex::new(None) }
+    ) -> Result<Self> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                let text = format!("another copy uses {}: name another file", path.display());
+                Error::new(ErrorKind::Locked, text)
+            }
+            _ => Error::io(format!("lock {}", path.display()), error),
+        };
+        let lock = fs.lock(&beside(path, LOCK)).map_err(failed)?;
+        // A process that ends removes the file, perhaps since it was opened here.
+        if !lock.is_current().map_err(failed)? {
+            return Err(failed(io::ErrorKind::WouldBlock.into()));
+        }
+        let (path, written) = (path.to_owned(), Mutex::new(None));
+        Ok(Self { fs, clock, path, job, every, written, _lock: lock })
     }
 
     /// Returns the state of the job; `None` if there is no file.
@@ -66,7 +94,7 @@ impl StateFile {
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| self.refused("is not UTF-8"))?;
         let malformed = |_| self.refused("is not a file of positions of a copy");
-        let members = json::read_object(text, 8).map_err(malformed)?;
+        let members = json::read_object(text, 16).map_err(malformed)?;
         let member = |name: &str| members.iter().find(|(known, _)| known == name).map(|(_, v)| *v);
         let other = "is of another copy: name another file, or remove it to begin again";
         match member("job").map(Scalar::read) {
@@ -77,49 +105,52 @@ impl StateFile {
         if member("version").is_none_or(|version| version.get() != VERSION) {
             return Err(self.refused("was written by another version of rowstone"));
         }
-        let slices = member("slices").map_or("", |slices| slices.get());
-        let slices = json::read_array(slices, usize::MAX).map_err(malformed)?;
-        let slices = slices.iter().map(|slice| read_slice(slice.get()));
-        let slices = slices.collect::<Result<_>>().map_err(malformed)?;
+        let read = |name: &str, default: &str| -> Result<Vec<Slice>> {
+            let slices = member(name).map_or(default, |slices| slices.get());
+            let slices = json::read_array(slices, usize::MAX)?;
+            slices.iter().map(|slice| read_slice(slice.get())).collect()
+        };
+        let slices = read("slices", "").map_err(malformed)?;
+        // Files of older versions lack these.
+        let begun = read("begun", "[]").map_err(malformed)?;
+        let found = member("found").map(|key| read_key(key.get()));
+        let found = found.transpose().map_err(malformed)?;
         let mut problems = [0; 4];
         for (name, count) in PROBLEMS.iter().zip(&mut problems) {
             let text = member(name).map_or("0", |count| count.get());
             let malformed = |_| self.refused("is not a file of positions of a copy");
             *count = text.parse().map_err(malformed)?;
         }
-        Ok(Some(Saved { slices, problems }))
+        Ok(Some(Saved { slices, begun, found, problems }))
     }
 
-    /// Replaces the file, unless it was written a short time ago and is not `last`.
-    pub(crate) fn write(&self, is_last: bool, saved: impl FnOnce() -> Saved) -> Result<()> {
+    /// Replaces the file, unless it was written a short time ago and the state need not be saved.
+    pub(crate) fn write(&self, must: bool, saved: impl FnOnce() -> Saved) -> Result<()> {
         let mut written = self.written.lock();
         let now = self.clock.monotonic();
         let is_recent = |written: Duration| now < written.saturating_add(self.every);
-        if !is_last && written.is_some_and(is_recent) {
+        if !must && written.is_some_and(is_recent) {
             return Ok(());
         }
         *written = Some(now);
-        let Saved { slices, problems } = saved();
+        let Saved { slices, begun, found, problems } = saved();
         let text = json::object(|object| {
             object.raw("version", VERSION);
             object.text("job", &self.job);
             PROBLEMS.iter().zip(problems).for_each(|(name, count)| object.raw(name, count));
-            object.objects("slices", &slices, |object, slice| {
-                for (name, key) in [("after", &slice.after), ("until", &slice.until)] {
-                    if let Some((partition_key, row_key)) = key {
-                        let parts = [partition_key, row_key];
-                        object.texts(name, parts.into_iter());
-                    }
-                }
-            });
+            put_key(object, "found", found.as_ref());
+            for (name, slices) in [("slices", &slices), ("begun", &begun)] {
+                object.objects(name, slices, |object, slice| {
+                    put_key(object, "after", slice.after.as_ref());
+                    put_key(object, "until", slice.until.as_ref());
+                });
+            }
         });
         self.replace(text.as_bytes()).map_err(|error| self.failed("write", error))
     }
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(".rowstone-new");
-        let new = PathBuf::from(name);
+        let new = beside(&self.path, NEW);
         if self.fs.exists(&new)? {
             self.fs.remove(&new)?;
         }
@@ -151,23 +182,44 @@ impl StateFile {
     }
 }
 
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        // A file that stays has no lock.
+        drop(self.fs.remove(&beside(&self.path, LOCK)));
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn put_key(object: &mut Object<'_>, name: &str, key: Option<&Key>) {
+    if let Some((partition_key, row_key)) = key {
+        object.texts(name, [partition_key, row_key].into_iter());
+    }
+}
+
 fn read_slice(text: &str) -> Result<Slice> {
     let members = json::read_object(text, 4)?;
-    let key = |name: &str| -> Result<Option<Key>> {
-        let Some((_, value)) = members.iter().find(|(known, _)| known == name) else {
-            return Ok(None);
-        };
-        let mut parts = Vec::new();
-        for part in json::read_array(value.get(), 2)? {
-            match Scalar::read(part)? {
-                Scalar::String(text) => parts.push(text.into_owned()),
-                _ => return Err(Error::refused_with(Code::InvalidInput, "a key is a text")),
-            }
-        }
-        match <[String; 2]>::try_from(parts) {
-            Ok([partition_key, row_key]) => Ok(Some((partition_key, row_key))),
-            Err(_) => Err(Error::refused_with(Code::InvalidInput, "a key has two parts")),
-        }
+    let key = |name: &str| {
+        let member = members.iter().find(|(known, _)| known == name);
+        member.map(|(_, value)| read_key(value.get())).transpose()
     };
     Ok(Slice { after: key("after")?, until: key("until")? })
+}
+
+fn read_key(text: &str) -> Result<Key> {
+    let mut parts = Vec::new();
+    for part in json::read_array(text, 2)? {
+        match Scalar::read(part)? {
+            Scalar::String(text) => parts.push(text.into_owned()),
+            _ => return Err(Error::refused_with(Code::InvalidInput, "a key is a text")),
+        }
+    }
+    match <[String; 2]>::try_from(parts) {
+        Ok([partition_key, row_key]) => Ok((partition_key, row_key)),
+        Err(_) => Err(Error::refused_with(Code::InvalidInput, "a key has two parts")),
+    }
 }

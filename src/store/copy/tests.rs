@@ -57,8 +57,13 @@ pub(crate) fn copy(
 }
 
 fn state(fs: &Arc<dyn Fs>, job: &str) -> StateFile {
+    open_state(fs, job).unwrap()
+}
+
+fn open_state(fs: &Arc<dyn Fs>, job: &str) -> Result<StateFile> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(0));
-    StateFile::new((Arc::clone(fs), clock), Path::new("state"), job.to_owned(), Duration::ZERO)
+    let parts = (Arc::clone(fs), clock);
+    StateFile::open(parts, Path::new("state"), job.to_owned(), Duration::ZERO)
 }
 
 fn memory() -> Arc<dyn Fs> {
@@ -197,6 +202,58 @@ fn a_copy_into_a_table_that_was_deleted_is_not_continued() {
     assert_eq!(error.code(), "TableNotFound");
     assert!(error.message().contains("remove its --state file"), "{error}");
     assert!(fs.exists(Path::new("state")).unwrap());
+}
+
+/// The new table would lack the entities before the positions.
+#[test]
+fn a_copy_into_a_table_that_was_made_again_is_not_continued() {
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(3)), memory());
+    copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    to.fail = Fail::Never;
+    to.db.delete_table("Tab").unwrap();
+    to.db.create_table("Tab").unwrap();
+    let error = copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.message().contains("remove its --state file"), "{error}");
+    assert!(entities(&to).is_empty());
+    fs.remove(Path::new("state")).unwrap();
+    copy(&from, &to, Some(&state(&fs, "job")), |_| ()).unwrap();
+    check_copies(&entities(&from), &to);
+}
+
+#[test]
+fn a_continued_copy_knows_its_own_copies_under_new_keys() {
+    // The first of two groups of a page is written.
+    let (from, mut to, fs) = (source(Fail::Never), failing(Fail::From(4)), memory());
+    let set = |job: &mut StoreCopy<'_>| {
+        job.workers = ONE;
+        job.row_key = Some(KeyTemplate::parse("x{RowKey}").unwrap());
+    };
+    copy(&from, &to, Some(&state(&fs, "job")), set).unwrap_err();
+    assert_eq!(entities(&to).len(), 150);
+    // Two failures at the same page.
+    to.fail = Fail::From(0);
+    copy(&from, &to, Some(&state(&fs, "job")), set).unwrap_err();
+    to.fail = Fail::Never;
+    // An equal entity that the job has not written.
+    let other = from.db.get("Tab", "p6", "149", &[]).unwrap().unwrap();
+    to.db.insert("Tab", &other.with_keys("p6", "x149")).unwrap();
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), set).unwrap();
+    assert_eq!((summary.present, summary.conflicts), (30, 1), "{summary:?}");
+    assert_eq!(summary.problems[0].source, ("p6".to_owned(), "149".to_owned()));
+    assert_eq!(entities(&to).len(), 1_050);
+}
+
+#[test]
+fn one_process_uses_a_state() {
+    let fs = memory();
+    let first = state(&fs, "job");
+    let error = open_state(&fs, "job").err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
+    assert!(error.message().contains("another copy uses state"), "{error}");
+    drop(first);
+    drop(state(&fs, "job"));
+    assert!(fs.list(Path::new("")).unwrap().is_empty());
 }
 
 #[test]

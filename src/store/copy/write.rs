@@ -11,11 +11,14 @@ use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
 use crate::mutants::mutant;
 use crate::store::groups::{TRIES_MAX, group_len, is_of_group, is_of_row, range_filter};
 use crate::store::pages::{PAGE_MAX, Side};
+use crate::store::slice::Slice;
 use crate::table::{EntityGroup, quoted_entity};
 
 /// The writing of a page.
 pub(super) struct Writing<'w, 's> {
     pub(super) job: &'w StoreCopy<'s>,
+    /// The ranges of the source in which earlier runs of the job may have copied entities.
+    pub(super) begun: &'w [Slice],
     pub(super) tally: &'w mut Tally,
 }
 
@@ -172,6 +175,7 @@ impl Writing<'_, '_> {
             })?;
         }
         target.store.commit(target.table, &group)?;
+        self.tally.found = members.last().map(|member| key(&member.row.copy));
         for member in members {
             member.row.is_there = true;
             self.stored(member.row);
@@ -240,8 +244,10 @@ impl Writing<'_, '_> {
         if is_harmful && is_state_of(&row.source, found) {
             return Err(same_table(found));
         }
+        self.tally.found = Some(key(found));
         // Under a new key, it may be the copy of another entity.
-        let is_own = members[index].is_unknown || !self.job.is_rekeyed();
+        let is_begun = || self.begun.iter().any(|range| range.contains(&row.source));
+        let is_own = members[index].is_unknown || !self.job.is_rekeyed() || is_begun();
         if is_equal && is_own {
             members.remove(index).row.is_there = true;
             self.tally.summary.present += 1;

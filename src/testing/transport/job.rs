@@ -237,7 +237,7 @@ impl Job<'_> {
         };
         let clock = Arc::clone(&self.network.primary.clock) as Arc<dyn Clock>;
         let parts = (Arc::clone(&self.fs), clock);
-        let state = StateFile::new(parts, Path::new(STATE), String::new(), self.every);
+        let state = StateFile::open(parts, Path::new(STATE), String::new(), self.every)?;
         job.run(Some(&state)).map(|(summary, _)| summary)
     }
 
