@@ -173,7 +173,8 @@ impl Executor {
         true
     }
 
-    /// Returns the lanes that were signalled since the last call. Only for executors without threads.
+    /// Returns the lanes that were signalled since the last call. Only for executors without
+    /// threads.
     #[cfg(test)]
     pub(crate) fn take_signals(&self) -> Vec<Lane> {
         let pending = std::mem::take(&mut self.shared.state.lock().pending);

@@ -124,8 +124,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Finds the files of which new deletions hide a part, and which are to be rewritten. `newest` is
-    /// the Seq of the newest range tombstone.
+    /// Finds the files of which new deletions hide a part, and which are to be rewritten. `newest`
+    /// is the Seq of the newest range tombstone.
     fn examine_deletions(&self, newest: Seq) {
         let examined = self.state.paid.lock().examined;
         if newest <= examined || self.env().options.merge_for_readers.is_none() {

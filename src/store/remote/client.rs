@@ -42,9 +42,9 @@ use crate::table::{EntityGroup, Operation, quoted_entity};
 /// A wait lasts until the service has given up the try, at most 30 s. Without an ETag, the try
 /// could overwrite a later write after a read has found the id.
 ///
-/// Errors and `Debug` never show a credential. The HTTP client, the crate `ureq`, logs whole URLs at
-/// the level Trace of the crate `log`. The URL has the signature if the credential is one, so do not
-/// log `ureq` at that level.
+/// Errors and `Debug` never show a credential. The HTTP client, the crate `ureq`, logs whole URLs
+/// at the level Trace of the crate `log`. The URL has the signature if the credential is one, so do
+/// not log `ureq` at that level.
 ///
 /// # Errors
 /// The kinds and codes are those of a [`Db`](crate::Db). In addition:

@@ -26,7 +26,7 @@ fn todo_runs_over_a_server() {
     let place = Place::new();
     let server = place.serve("--log off --durability buffered");
     super::todo::check("env:CONNECTION", Some(&server.connection()));
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), server.connection()).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, server.connection().as_bytes()).unwrap();
     super::todo::check(&format!("file:{}", file.path().display()), None);
 }

@@ -103,8 +103,8 @@ impl<'e> FileFacts<'e> {
         new.filter(|it| it.is_drop() && self.horizon.all_see(it.from))
     }
 
-    /// Returns the files of which `deletion` hides a part, if a rewrite of all of them writes at most
-    /// eight times the bytes of the rows that `deletion` hides. Otherwise returns no file.
+    /// Returns the files of which `deletion` hides a part, if a rewrite of all of them writes at
+    /// most eight times the bytes of the rows that `deletion` hides. Otherwise returns no file.
     pub(crate) fn paid_by(&self, deletion: &RangeTombstone) -> Vec<FileNumber> {
         let mut hidden = 0;
         // The bytes of each file that remain.

@@ -125,8 +125,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         (self.limits.activity.gain(freed.bytes(), written), freed.paid)
     }
 
-    /// Returns the merge with the greatest benefit. The benefit may be negative if deletions pay for
-    /// the merge.
+    /// Returns the merge with the greatest benefit. The benefit may be negative if deletions pay
+    /// for the merge.
     fn best(&self, all: &[Freed], candidates: Vec<Candidate>) -> Option<Job> {
         let gains = candidates.into_iter().map(|candidate| (self.gain(all, &candidate), candidate));
         let worthwhile = gains.filter(|((gain, paid), _)| *gain + i128::from(*paid) > 0);
