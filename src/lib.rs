@@ -78,11 +78,11 @@
 //! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
 //! pauses of the service's client libraries.
 //!
-//! **Features.** `cli` (default) builds the binary and adds `Options::control`. `zstd` (default)
-//! compresses files. `serde` converts application structs to entities and back. `time`, `chrono`
-//! and `uuid` convert the times and UUIDs of these crates to values and back. `rest` lets the
-//! binary serve the Table service over HTTP. `events` reports events of the engine to subscribers
-//! of `tracing`.
+//! **Features.** `cli` (default) builds the binary and adds `Options::control`; `bench` and `shell`
+//! (default) add commands to it. `zstd` (default) compresses files. `serde` converts application
+//! structs to entities and back. `time`, `chrono` and `uuid` convert the times and UUIDs of these
+//! crates to values and back. `rest` lets the binary serve the Table service over HTTP. `events`
+//! reports events of the engine to subscribers of `tracing`.
 //!
 //! **Limits.** A key has at most 1,024 characters, a text 32,768, a binary 64 KiB. A group has at
 //! most 100 operations and 4 MiB, and a page at most 1,000 entities.

@@ -8,7 +8,7 @@
 //!
 //! `local_path` parses the arguments that are paths only.
 
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "bench", feature = "remote"))]
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -279,6 +279,7 @@ impl Service {
         self.remote.bill()
     }
 
+    #[cfg(feature = "bench")]
     /// Returns the numbers of errors since the last call, by code. Each try counts.
     pub(super) fn take_errors(&self) -> BTreeMap<String, u64> {
         self.remote.take_errors()

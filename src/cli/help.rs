@@ -40,17 +40,25 @@ const GROUPS: [(&str, &[&str]); 8] = [
 /// A command that a feature adds, its purpose, the feature, and whether this build has it.
 type Optional = (&'static str, &'static str, &'static str, bool);
 
-const OPTIONAL: [Optional; 6] = [
+const OPTIONAL: [Optional; 8] = [
     ("serve", "Serve clients of Azure Table storage", "rest", cfg!(feature = "rest")),
     ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
     ("shell", "Type commands on one database", "shell", cfg!(feature = "shell")),
     ("completions", "Print completions for a shell", "shell", cfg!(feature = "shell")),
     ("man", "Write manual pages", "shell", cfg!(feature = "shell")),
+    (
+        "stress",
+        "Stress one partition at an application's peak rate",
+        "bench",
+        cfg!(feature = "bench"),
+    ),
+    ("bench", "Measure the speed of this machine", "bench", cfg!(feature = "bench")),
     ("sim", "Run the database against a model on a failing disk", "sim", cfg!(feature = "sim")),
 ];
 
 /// The features that this build may have.
-const FEATURES: [(&str, bool); 9] = [
+const FEATURES: [(&str, bool); 10] = [
+    ("bench", cfg!(feature = "bench")),
     ("cli", cfg!(feature = "cli")),
     ("events", cfg!(feature = "events")),
     ("parquet", cfg!(feature = "parquet")),

@@ -11,6 +11,7 @@
 
 mod advise;
 mod backup;
+#[cfg(feature = "bench")]
 mod bench;
 mod billing;
 mod catalog;
@@ -29,6 +30,7 @@ mod export;
 mod failure;
 mod files;
 mod help;
+#[cfg(feature = "bench")]
 mod histogram;
 mod import;
 mod inspect;
@@ -43,6 +45,7 @@ mod output;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod partitions;
+#[cfg(feature = "bench")]
 mod pressure;
 mod progress;
 mod query;
@@ -54,7 +57,7 @@ mod shell;
 #[cfg(feature = "sim")]
 mod sim;
 mod stats;
-#[cfg(all(unix, feature = "sim"))]
+#[cfg(all(unix, feature = "bench", feature = "sim"))]
 mod stress;
 mod unmatched;
 mod wear;
@@ -63,9 +66,12 @@ mod writer;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+#[cfg(feature = "bench")]
+use clap::Args;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::failure::{Outcome, exit_code};
+#[cfg(feature = "bench")]
 use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
@@ -164,10 +170,13 @@ commands! {
     CheckRefs(copy::CheckRefs),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
+    #[cfg(feature = "bench")]
     Stress(Stress),
+    #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
 }
 
+#[cfg(feature = "bench")]
 /// Stress one partition at an application's peak rate.
 ///
 /// With the feature sim also: kill this program repeatedly, and compare the data that it kept with
@@ -188,21 +197,22 @@ struct Stress {
     #[cfg(feature = "remote")]
     #[command(flatten)]
     account: endpoint::AccountArgs,
-    #[cfg(all(unix, feature = "sim"))]
+    #[cfg(all(unix, feature = "bench", feature = "sim"))]
     #[command(flatten)]
     soak: stress::Stress,
 }
 
-#[cfg(all(unix, feature = "sim"))]
+#[cfg(all(unix, feature = "bench", feature = "sim"))]
 fn stress_help() -> String {
     format!("{}\n\n{}", stress::HELP, pressure::HELP)
 }
 
-#[cfg(not(all(unix, feature = "sim")))]
+#[cfg(all(feature = "bench", not(all(unix, feature = "sim"))))]
 fn stress_help() -> &'static str {
     pressure::HELP
 }
 
+#[cfg(feature = "bench")]
 impl Stress {
     fn run(self) -> Outcome {
         let Self { dir, durability, format, pressure, .. } = self;
@@ -212,7 +222,7 @@ impl Stress {
             service.refuse(&[("--durability", durability.is_some())])?;
             return pressure.run_at(&service, json);
         }
-        #[cfg(all(unix, feature = "sim"))]
+        #[cfg(all(unix, feature = "bench", feature = "sim"))]
         if !pressure.is_asked() {
             return self.soak.run(dir.to_path_buf(), durability, json);
         }

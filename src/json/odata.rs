@@ -14,7 +14,9 @@ use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use smallvec::SmallVec;
 
 use super::double;
-use super::scan::{self, Scan};
+use super::scan;
+#[cfg(feature = "remote")]
+use super::scan::Scan;
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Object, Scalar};
 use crate::model::{
@@ -146,6 +148,7 @@ type Layout<'a> = Vec<(&'a str, Place)>;
 
 /// A place in [`Members`].
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "only pages are read again by it"))]
 enum Place {
     Value(usize),
     Type(usize),

@@ -15,6 +15,7 @@ use super::plain::plain_len;
 use crate::json::{self, Scalar};
 
 /// The maximum number of members of an object that has a list.
+#[cfg(feature = "remote")]
 const LIST_MEMBERS_MAX: usize = 64;
 
 /// Passes the members of the object in `text` to `member`, in order, including repeated names.
@@ -33,6 +34,7 @@ pub(crate) fn read_object<'a>(
 /// Calls `item` at each item of the array in the member `name` of the object in `text`; `item`
 /// consumes the item. Returns `None` if `item` does, and if `json` must read the object instead:
 /// also if the member is missing or repeated, or has more than `most` items.
+#[cfg(feature = "remote")]
 pub(super) fn read_list<'a>(
     text: &'a str,
     name: &str,
@@ -122,6 +124,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Consumes the name of a member, and the colon, if the name is written as `known`.
+    #[cfg(feature = "remote")]
     #[inline]
     pub(super) fn known_name(&mut self, known: &str) -> Option<()> {
         self.after(b'"')?;

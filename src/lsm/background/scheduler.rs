@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Crew, Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
 use crate::format::names::FileName;
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::Manifest;
 use crate::model::Seq;
 use crate::options::Background;
 
@@ -223,16 +223,26 @@ impl Maintenance {
             return false;
         }
         let (reader, view) = (self.reader(), self.reader().view.load());
-        let of_file = |file: &Arc<FileEntry>| {
-            let meta = &file.meta;
-            let deleted = if meta.tombstones > 0 { meta.seq_max } else { Seq::ZERO };
-            [meta.visible_from, deleted]
+        let mut lowest = Seq::MAX;
+        let mut waits_for = |seq: Seq| {
+            if seq > horizon.oldest() {
+                lowest = lowest.min(seq);
+            }
         };
+        for file in view.version.files() {
+            waits_for(file.meta.visible_from);
+            if file.meta.tombstones > 0 {
+                waits_for(file.meta.seq_max);
+            }
+        }
+        for deletion in view.range_tombstones.iter() {
+            waits_for(deletion.from);
+        }
         let dropped = reader.dropped.0.lock();
-        let deletions = view.range_tombstones.iter().map(|found| found.from);
-        let seqs = view.version.files().flat_map(of_file).chain(deletions);
-        let seqs = seqs.chain(dropped.values().copied()).filter(|seq| *seq > horizon.oldest());
-        seqs.min().is_some_and(|seq| reader.snapshots.await_release_below(seq))
+        for seq in dropped.values() {
+            waits_for(*seq);
+        }
+        lowest < Seq::MAX && reader.snapshots.await_release_below(lowest)
     }
 
     /// Returns the time until the database is idle (see [`IDLE_AFTER`]) if nothing more is written;

@@ -1,5 +1,6 @@
 //! The verbs of a store, as requests to a Table service.
 
+#[cfg(feature = "bench")]
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -137,6 +138,7 @@ impl Remote {
         self.exchange.bill()
     }
 
+    #[cfg(feature = "bench")]
     /// Returns the numbers of errors since the last call, by code. Each try counts.
     pub(crate) fn take_errors(&self) -> BTreeMap<String, u64> {
         self.exchange.take_errors()

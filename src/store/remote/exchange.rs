@@ -122,6 +122,7 @@ impl Exchange {
         }
     }
 
+    #[cfg(feature = "bench")]
     /// Returns the numbers of tries that failed since the last call, by code.
     pub(super) fn take_errors(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut *self.errors.lock())
