@@ -266,17 +266,22 @@ fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> 
     }
 }
 
-/// Appends a row.
+/// Appends a row. An empty field that is alone is quoted, because readers skip empty lines.
 pub(crate) fn put_row(
     out: &mut Vec<u8>,
     fields: impl IntoIterator<Item = impl AsRef<[u8]>>,
     delimiter: u8,
 ) {
-    for (i, field) in fields.into_iter().enumerate() {
-        if i > 0 {
+    let (start, mut count) = (out.len(), 0);
+    for field in fields {
+        if count > 0 {
             out.push(delimiter);
         }
         put_field(out, field.as_ref(), delimiter);
+        count += 1;
+    }
+    if count == 1 && out.len() == start {
+        out.extend_from_slice(b"\"\"");
     }
     out.push(b'\n');
 }
@@ -300,6 +305,15 @@ fn put_field(out: &mut Vec<u8>, field: &[u8], delimiter: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lone_empty_field_is_no_empty_line() {
+        let mut out = Vec::new();
+        put_row(&mut out, [""], b',');
+        put_row(&mut out, ["", ""], b',');
+        assert_eq!(out, b"\"\"\n,\n");
+        assert_eq!(read(&out), ["1: ", "2: |"]);
+    }
 
     fn read(text: &[u8]) -> Vec<String> {
         let mut reader = CsvReader::new(text, b',');

@@ -58,7 +58,8 @@ Of a table with more than 1,000,000 entities only the first ones are counted, un
 The least and the greatest PartitionKey, number, truth value and DateTime are nevertheless those of the
 whole table where it tells them without being read: its files know the bounds of each property. They
 are bounds of the whole table if bounds_exact is true in JSON and CSV; a table marks the others with *,
-those of the entities that were read.
+those of the entities that were read. The number of a property that only later entities have is
+unknown: ?, null in JSON, empty in CSV.
 
 Examples:
   rowstone describe shop parts
@@ -229,6 +230,12 @@ fn add(columns: &mut Columns, entity: &Entity) {
 }
 
 impl Column {
+    /// Returns the number of entities that have the property; `None` if only entities that were not
+    /// read have it.
+    fn count(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.count)
+    }
+
     fn add(&mut self, value: ValueRef<'_>) {
         self.count += 1;
         let is_nan = matches!(value, ValueRef::Double(number) if number.is_nan());
@@ -266,8 +273,11 @@ fn write_columns(output: &mut Output, seen: &Seen, format: Format) -> io::Result
         let [least, greatest] = [&column.least, &column.greatest].map(|v| text_of(v.as_ref()));
         let is_exact = seen.is_exact(column);
         let [count, least, greatest] = match is_csv {
-            true => [column.count.to_string(), least, greatest],
-            false => [with_thousands(column.count), shorten(least), shorten(greatest)],
+            true => [column.count().map_or(String::new(), |n| n.to_string()), least, greatest],
+            false => {
+                let count = column.count().map_or("?".to_owned(), with_thousands);
+                [count, shorten(least), shorten(greatest)]
+            }
         };
         let mut row = vec![name.to_owned(), edm.name().to_owned(), count, least, greatest];
         match is_csv {
@@ -295,7 +305,7 @@ fn put(object: &mut Object<'_>, seen: &Seen) {
         json::object(|object| {
             object.text("property", name);
             object.text("type", edm.name());
-            object.raw("entities", column.count);
+            object.raw("entities", column.count().map_or("null".to_owned(), |n| n.to_string()));
             if let (Some(least), Some(greatest)) = (&column.least, &column.greatest) {
                 object.text("least", &text_of(Some(least)));
                 object.text("greatest", &text_of(Some(greatest)));

@@ -94,6 +94,12 @@ pub(super) fn eprint_line(text: &str) {
     drop(write_lines(&mut io::stderr(), &message(text), columns));
 }
 
+/// Prints on standard error a text with a command that is to be copied, as it is. It has no control
+/// characters.
+pub(super) fn eprint_command(text: &str) {
+    drop(io::Write::write_fmt(&mut io::stderr(), format_args!("{text}\n")));
+}
+
 /// Writes lines, folded at `columns`. An indented line is to be copied and stays whole, unless it
 /// is advice.
 fn write_lines(output: &mut impl io::Write, text: &str, columns: usize) -> io::Result<()> {

@@ -68,6 +68,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "bench")]
 use clap::Args;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::failure::{Outcome, exit_code};
@@ -235,6 +236,9 @@ impl Stress {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match help::completed(Arguments::command()).try_get_matches_from(arguments) {
         Ok(matches) => execute(&matches),
+        Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            help.print().map_err(Into::into).map(|()| ExitCode::from(2))
+        }
         Err(error) if error.use_stderr() => Err(error.into()),
         Err(help) => help.print().map_err(Into::into).map(|()| ExitCode::SUCCESS),
     };

@@ -105,7 +105,7 @@ impl Partitions {
         self.format.print(|output| {
             if again && format == Format::Table {
                 // Move the cursor home, and clear the screen below it.
-                write!(output, "\x1b[H\x1b[J")?;
+                output.data(b"\x1b[H\x1b[J")?;
             }
             write_pictures(output, &pictures, format)
         })

@@ -18,7 +18,7 @@ use clap::builder::StringValueParser;
 use super::endpoint::Place;
 #[cfg(feature = "remote")]
 use super::endpoint::{AccountArgs, Service};
-use super::failure::{Failure, Outcome, eprint_line};
+use super::failure::{Failure, Outcome, eprint_command};
 use super::layout::{Screen, width};
 use super::open::{FilterArgs, Trimmed, open_to_read};
 use super::order::{self, Order};
@@ -26,6 +26,7 @@ use super::output::{
     Format, Output, TableArgs, average, with_thousands, write_cells, write_entities,
 };
 use super::unmatched::{note, notes};
+use crate::codec::printable::is_control;
 use crate::error::Result;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::json::{self, Object};
@@ -434,17 +435,35 @@ fn count_text(count: u64, for_people: bool) -> String {
 }
 
 /// Prints on standard error that there are more entities, and how to see them. A command for that
-/// gets a line of its own if both do not fit the terminal, and is not wrapped.
+/// gets a line of its own if both do not fit the terminal. It is to be copied, so it is neither
+/// wrapped nor masked.
 fn eprint_more(more: &str, how: &str) {
-    let (line, columns) =
-        (format!("{more} {how}"), Screen::of_standard_error().at_most(usize::MAX));
-    match width(&line) <= columns {
-        true => eprint_line(&line),
-        false => eprint_line(&format!("{more}\n  {how}")),
-    }
+    let columns = Screen::of_standard_error().at_most(usize::MAX);
+    let fits = width(&format!("{more} {how}")) <= columns;
+    eprint_command(&format!("{more}{}{how}", if fits { " " } else { "\n  " }));
 }
 
-/// Quotes `text` as one word of a shell command.
+/// Quotes `text` as one word of a shell command, without control characters.
 fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
+    if !text.contains(is_control) {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    // The form of bash and zsh.
+    let escaped = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if is_control(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", text.chars().map(escaped).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_shell_have_no_control_characters() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("a\u{202e}'\\"), r"$'a\u202e\'\\'");
+    }
 }

@@ -35,7 +35,8 @@ pub(crate) fn lines_without_control(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-fn is_control(c: char) -> bool {
+/// Whether a character changes what a terminal does with other text; a line feed does not.
+pub(crate) fn is_control(c: char) -> bool {
     let is_direction = matches!(
         c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

@@ -131,6 +131,18 @@ named! {
     fn as_str;
 }
 
+/// Creates the table of the test, which must not exist: it may have data of an earlier run.
+fn create_table(store: &dyn TableStore) -> Outcome {
+    match store.create_table(TABLE) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::Other(format!(
+            "there is a table {TABLE} already, perhaps of an earlier run ({})\n  \
+             try: rowstone drop-table DB {TABLE} --yes",
+            error.code()
+        ))),
+        done => Ok(done?),
+    }
+}
+
 impl Pressure {
     /// True if this test was requested.
     #[cfg(all(unix, feature = "sim"))]
@@ -143,7 +155,8 @@ impl Pressure {
         let plan = self.plan()?;
         let durability = durability.unwrap_or(Durability::Sync);
         let db = open_durable(dir, Create::IfMissing, durability)?;
-        let mut loader = db.create_table(TABLE)?.loader().mode(LoadMode::Upsert);
+        create_table(&db)?;
+        let mut loader = db.table(TABLE)?.loader().mode(LoadMode::Upsert);
         for (line, row) in self.load(&plan).enumerate() {
             loader.push(line as u64, row)?;
         }
@@ -164,7 +177,7 @@ impl Pressure {
         }
         let plan = self.plan()?;
         let store: &dyn TableStore = &**service;
-        store.create_table(TABLE)?;
+        create_table(store)?;
         let side = Side { store, table: TABLE };
         let mut loader = StoreLoader::new(side, LoadMode::Upsert, false, None);
         for (line, row) in self.load(&plan).enumerate() {
@@ -172,6 +185,7 @@ impl Pressure {
         }
         loader.flush()?;
         if let Some(rejected) = loader.take_rejected().into_iter().next() {
+            store.delete_table(TABLE)?;
             return Err(rejected.error.into());
         }
         service.take_errors();

@@ -381,8 +381,10 @@ fn help_has_examples() {
         assert!(help.contains(status), "{help}");
     }
     assert!(place.ok("-V").starts_with("rowstone "));
+    let lone = Run::of(place.command("backups").output().unwrap());
+    assert!(lone.status == Some(2) && lone.err.starts_with("List"), "{lone:?}");
     let version = place.ok("--version");
-    assert!(version.contains("\nfeatures: cli ") && version.contains(" zstd\n"), "{version}");
+    assert!(version.contains("\nfeatures: bench cli ") && version.contains(" zstd\n"), "{version}");
 }
 
 /// Only commands whose help says so create a database, and they say that they did.

@@ -492,7 +492,8 @@ fn a_killed_copy_continues_and_loses_nothing() {
                 let text = String::from_utf8(output.stdout).unwrap();
                 let rows = text.strip_prefix("{\"rows\":").and_then(|text| text.split_once(','));
                 let rows: u32 = rows.unwrap().0.parse().unwrap();
-                assert!(!is_continued || rows < ROWS, "{rows} rows");
+                // Under new keys the file exists before the first page is written.
+                assert!(!is_continued || rows < ROWS || number % 4 == 2, "{rows} rows");
                 break;
             }
             assert_eq!(output.status.code(), None, "a copy failed: {output:?}");
