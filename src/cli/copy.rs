@@ -33,6 +33,7 @@ use super::output::{
     write_counters,
 };
 use super::progress::Progress;
+use super::unmatched::note;
 use super::writer::Writer;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyJob, CopySummary, Db, ReferenceCheck, References};
@@ -231,7 +232,7 @@ impl Copy {
         let create = |path: &Path| open(path, Create::IfMissing);
         let other = open_other(&db, &self.db, self.to.as_deref(), create)?;
         let target = other.table_or_create(self.target_name())?;
-        let mut job = self.job(&source, &target, filter)?;
+        let mut job = self.job(&source, &target, filter.clone())?;
         if let Some(file) = rejects.clone() {
             job = job.on_problem(move |problem| {
                 if let Ok(mut file) = file.lock() {
@@ -250,10 +251,18 @@ impl Copy {
         }
         let seconds = clock.monotonic().as_secs_f64();
         print(|output| self.write(output, &summary, seconds))?;
+        self.note(&source, &filter, summary.rows);
         drop((source, target));
         other.close()?;
         db.close()?;
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
+    }
+
+    /// Prints notes on what cannot match, unless the entities were deleted that would tell.
+    fn note(&self, source: &Table, filter: &Filter, matched: u64) {
+        if !self.then_delete {
+            note(source, filter, self.select.as_deref(), matched > 0);
+        }
     }
 
     /// Sends the copy to the process that has the database open, and reports the result. Source and

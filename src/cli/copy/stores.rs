@@ -260,6 +260,9 @@ impl Copy {
         let seconds = clock.monotonic().as_secs_f64();
         let bill = self.bill(source, target, &traffic);
         print(|output| self.write_billed(output, (&summary, seconds), bill.as_ref(), prices))?;
+        if let Store::Directory(db, _) = source {
+            self.note(&db.table(&self.table)?, &self.filter.read()?, summary.rows);
+        }
         if *is_continued {
             eprint_line("continued: the counts are of this run only; problems are of all runs");
         }

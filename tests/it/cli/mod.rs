@@ -612,6 +612,11 @@ fn exports_are_filtered_and_have_every_format() {
     assert!(csv.starts_with("PartitionKey,RowKey,Made,Stock\nnuts,m4,"), "{csv}");
     let note = "note: no entity has the property Prise; the nearest is Price\n";
     assert_eq!(export(&["Prise gt 1"]).err, note);
+    for (into, option) in [("few", "--filter=Prise gt 1"), ("bare", "--select=Prise")] {
+        let mut copy = place.command(&format!("copy db parts --into {into}"));
+        let copied = Run::of(copy.arg(option).output().unwrap());
+        assert!(copied.status == Some(0) && copied.err.ends_with(note), "{copied:?}");
+    }
     export(&["Price gt )"]).fails(2, &["Syntax error"]);
 }
 
