@@ -32,8 +32,7 @@ use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
 use crate::write_accounting::{Cause, Meter};
 
-use super::replay::{Replayed, accepted, accepts_writes, replay};
-use super::resume::resume;
+use super::replay::{Replayed, accepted, replay};
 use super::wal_rows::Drops;
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::fifo_tables::FifoEviction;
@@ -50,6 +49,10 @@ use crate::lsm::write::group_commit::GroupCommit;
 use crate::lsm::write::log_queue::{LastSeqs, LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
+
+/// The maximum number of logs whose commits are replayed into one memtable. Short sessions leave
+/// many small logs.
+const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
@@ -68,8 +71,6 @@ use crate::lsm::{Engine, Env, Reader, Writer};
 /// 6. Remove orphans, unless the manifest may have lost edits. Begin a new log that states where
 ///    the last one ended, and start background work. After a clean close the new log is deferred to
 ///    the first commit, so a read-only session writes nothing.
-/// 7. If the memtables had no room for all commits, insert the others and flush meanwhile
-///    (`resume`). No file of this opening is named before.
 ///
 /// # Errors
 /// `NotFound` if the directory holds no database and the options do not allow creating one;
@@ -103,7 +104,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     };
     manifest.count_with(&meter);
     let env = Arc::new(new_env(dir, options, &manifest, (fs, meter))?);
-    let replayed = replay(&env, &manifest, &names, Some(env.options.frozen_max + 1))?;
+    let replayed = replay(&env, &manifest, &names)?;
     env.meter.add(&replayed.found);
     recovered.commits = replayed.commits;
     recovered.torn.extend(replayed.torn.iter().cloned());
@@ -403,17 +404,10 @@ fn begin(
     queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
     let executor = Executor::behind(&env.loads.bell);
     let rate_limit = env.options.targets.map(RateLimit::new);
-    let memtables = match replayed.inserted {
-        None => memtables(&env, replayed.slots, number),
-        Some(_) => replayed.slots.into_iter().rev().map(Arc::new).collect(),
-    };
-    let (last, logged) = (replayed.last, (memtables, replayed.drops));
-    let mut maintenance = assemble(env, manifest, (queue, last), logged, ttl, executor);
+    let logged = (memtables(&env, replayed.slots, number), replayed.drops);
+    let mut maintenance = assemble(env, manifest, (queue, replayed.last), logged, ttl, executor);
     maintenance.writer.rate_limit = rate_limit;
     (maintenance.writer.space_limit, maintenance.eviction) = disk.unzip();
-    if let Some(inserted) = replayed.inserted {
-        resume(&maintenance, inserted, &replayed.accepted, number)?;
-    }
     Ok(maintenance)
 }
 
@@ -451,7 +445,10 @@ pub(super) fn memtables(
     mut replayed: Vec<Slot>,
     number: Option<FileNumber>,
 ) -> Vec<Arc<Slot>> {
-    if replayed.last().is_some_and(|slot| accepts_writes(env, slot)) {
+    let goes_on = replayed.last().is_some_and(|slot| {
+        !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
+    });
+    if goes_on {
         if let Some(last) = replayed.last_mut() {
             last.logs.extend(number);
         }
