@@ -259,7 +259,7 @@ impl Pressure {
     }
 
     /// Runs the mix unthrottled: every client sends its next request when the last one is answered.
-    /// A request that the store refuses for now ends as an answered one does, but counts nothing.
+    /// A refused request that may be repeated is not counted.
     fn press(&self, store: &dyn TableStore, rows: &[Entity]) -> Outcome<Timing> {
         let clock = SystemClock::new();
         let end = Duration::from_secs(u64::from(self.peak_seconds.max(1)));

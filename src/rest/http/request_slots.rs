@@ -144,7 +144,7 @@ mod tests {
             let other = fill(&slots, other);
             assert!(other.len() >= 30, "{}", other.len());
         }
-        // What is freed can be taken again.
+        // Freed slots can be taken again.
         drop(first);
         assert_eq!(fill(&slots, KEY).len(), 192);
         assert!(slots.held.lock().is_empty());

@@ -51,7 +51,7 @@ const PROBLEMS: [&str; 4] = ["conflicts", "shared", "refused", "changed"];
 const BYTES_MAX: u64 = 64 << 20;
 /// The version of the format.
 const VERSION: &str = "1";
-/// The ends of the names of two files beside the file.
+/// Suffixes of the lock file and of the file that replaces the state file.
 const LOCK: &str = ".rowstone-lock";
 const NEW: &str = ".rowstone-new";
 

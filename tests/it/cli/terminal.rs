@@ -12,7 +12,7 @@ struct Terminal {
     child: Child,
     keys: ChildStdin,
     screen: ChildStdout,
-    /// What was shown and not read yet.
+    /// Output that the test has not read yet.
     shown: String,
 }
 
