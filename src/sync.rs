@@ -21,6 +21,12 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 /// counters. While it is held, no other lock is taken.
 pub(crate) use parking_lot::Mutex as UnmodelledMutex;
 
+/// Waits for `time`, in models as well.
+pub(crate) fn pause(time: std::time::Duration) {
+    let lock = UnmodelledMutex::new(());
+    parking_lot::Condvar::new().wait_for(&mut lock.lock(), time);
+}
+
 /// A value that is read often and replaced rarely.
 #[cfg(not(loom))]
 pub(crate) use arc_swap::ArcSwap;

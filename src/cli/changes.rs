@@ -13,14 +13,15 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open, pause};
+use super::open::{Create, open};
 use super::output::{Output, print};
 use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
 use crate::json::odata::{Metadata, entity_text};
 
-/// The interval at which --follow checks for new commits.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The longest time after which --follow looks for new commits. Changes by another machine, on a
+/// network file system, are found only by looking.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Print changes as JSON, one commit per line.
 ///
@@ -116,8 +117,7 @@ impl ChangesCommand {
             if !self.follow {
                 return Ok(());
             }
-            // Polls, because a process is not notified of the commits of other processes.
-            pause(LOOK_EVERY);
+            changes.wait(LOOK_EVERY)?;
         }
     }
 }

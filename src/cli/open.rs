@@ -12,7 +12,6 @@ use crate::db::Db;
 use crate::error::Result;
 use crate::options::{Durability, OnFull, Options};
 use crate::query::Filter;
-use crate::sync::{Condvar, Mutex};
 use crate::table::Table;
 
 /// Whether a command may create the database that it is given.
@@ -159,12 +158,6 @@ pub(super) fn noted(db: Db, path: &Path) -> Db {
         .chain(&opened.warnings)
         .for_each(|note| eprint_line(&format!("note: {note}")));
     db
-}
-
-/// Waits for `time`.
-pub(super) fn pause(time: Duration) {
-    let lock = Mutex::new(());
-    Condvar::new().wait_for(&mut lock.lock(), time);
 }
 
 /// Makes the database keep its logs: a command between two runs of a server must not remove logs

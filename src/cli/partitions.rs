@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::layout::{Screen, cut, padded, width};
-use super::open::{open_to_read, pause};
+use super::open::open_to_read;
 use super::output::{
     Format, Output, TableArgs, counted, print, whole, with_thousands, without_control, write_cells,
 };
@@ -19,6 +19,7 @@ use super::writer::Loads;
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::report::put_range;
 use crate::json::{self, Object};
+use crate::sync::pause;
 
 /// Without --exact, at most this many entities of a table are read. This takes 1 to 2 s.
 const ENTITIES_MAX: u64 = 1_000_000;

@@ -1,8 +1,8 @@
 //! Implements [`Fs`] with the operating system's file system.
 //!
 //! Modules: `handles` implements open files, `dir` a file system that keeps one directory open,
-//! `socket` Unix sockets, and `sys` the system-specific calls. `complete` handles interrupted and
-//! short calls.
+//! `socket` Unix sockets, `watch` waits for changes, and `sys` has the system-specific calls.
+//! `complete` handles interrupted and short calls.
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
@@ -12,6 +12,8 @@ mod handles;
 #[cfg(all(target_os = "linux", feature = "cli"))]
 mod socket;
 mod sys;
+#[cfg(target_os = "linux")]
+mod watch;
 
 use std::fs::OpenOptions;
 use std::io;
@@ -24,6 +26,8 @@ use crate::sort::sort_by;
 pub(crate) use self::socket::connect;
 
 use self::handles::{DiskLock, DiskRead, DiskWrite};
+#[cfg(target_os = "linux")]
+use super::Watch;
 use super::complete::{self, Directories, retry};
 use super::{FileLock, FileRead, FileWrite, Fs};
 
@@ -116,6 +120,11 @@ impl Fs for DiskFs {
     #[cfg(unix)]
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         Ok(Some(Arc::new(dir::DirFs::new(dir, Arc::new(*self))?)))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn watch(&self, dir: &Path) -> io::Result<Box<dyn Watch>> {
+        Ok(Box::new(watch::DirWatch::new(dir)?))
     }
 
     fn kind(&self, path: &Path) -> String {

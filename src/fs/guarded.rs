@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::{FileLock, FileRead, FileWrite, Fs};
+use super::{FileLock, FileRead, FileWrite, Fs, Watch};
 use crate::clock::Clock;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
@@ -108,6 +108,7 @@ impl Fs for GuardedFs {
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
         is_locked(path: &Path) -> io::Result<bool>;
+        watch(dir: &Path) -> io::Result<Box<dyn Watch>>;
         kind(path: &Path) -> String;
     }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
+use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map, Watch};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// An `Fs` wrapper that bounds the number of open read handles.
@@ -139,6 +139,7 @@ impl Fs for CachedHandleFs {
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
         is_locked(path: &Path) -> io::Result<bool>;
+        watch(dir: &Path) -> io::Result<Box<dyn Watch>>;
         kind(path: &Path) -> String;
     }
 

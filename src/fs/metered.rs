@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FileLock, FileRead, FileWrite, Fs};
+use super::{FileLock, FileRead, FileWrite, Fs, Watch};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The kind of a file, which determines its limit.
@@ -336,6 +336,7 @@ impl Fs for MeteredFs {
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
         is_locked(path: &Path) -> io::Result<bool>;
+        watch(dir: &Path) -> io::Result<Box<dyn Watch>>;
         kind(path: &Path) -> String;
     }
 

@@ -56,6 +56,11 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::pause;
+
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// A file system.
 pub trait Fs: Send + Sync + fmt::Debug {
@@ -106,6 +111,15 @@ pub trait Fs: Send + Sync + fmt::Debug {
         let _ = dir;
         Ok(None)
     }
+    /// Returns a watch that queues changes of the files in `dir` from now on, by any process of this
+    /// machine. The default knows no changes; it waits a tenth of a second at most, and reports one.
+    ///
+    /// # Errors
+    /// Any error of opening the directory.
+    fn watch(&self, dir: &Path) -> io::Result<Box<dyn Watch>> {
+        let _ = dir;
+        Ok(Box::new(Poll))
+    }
     /// Creates a Unix socket at `path`, which only its owner may use, and listens on it. Replaces
     /// an existing socket, but no other file. The default is `Unsupported`.
     ///
@@ -117,6 +131,24 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn listen(&self, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
         let _ = path;
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The queued changes of a directory; see [`Fs::watch`].
+pub trait Watch: Send + fmt::Debug {
+    /// Waits until a file of the directory was written, created or renamed since the previous call,
+    /// for `at_most` at the most. Returns whether one was. It may return true without a change.
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
+}
+
+/// The watch of a file system that cannot report changes.
+#[derive(Debug)]
+struct Poll;
+
+impl Watch for Poll {
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+        pause(at_most.min(POLL_EVERY));
+        Ok(true)
     }
 }
 

@@ -331,3 +331,33 @@ fn a_pinned_directory_is_followed_when_it_is_moved_and_its_lock_notices() {
         assert!(!fs.exists(&moved.join("b")).unwrap() && !pinned.exists(&dir.join("b")).unwrap());
     }
 }
+
+/// A change between two waits ends the next wait. The time limit is never reached: a watch that
+/// missed the change would hang here.
+#[test]
+fn a_watch_reports_each_write() {
+    for storage in Storage::all() {
+        let (fs, path) = (&storage.fs, storage.dir.join("1.wal"));
+        let file = fs.create(&path).unwrap();
+        let mut watch = fs.watch(&storage.dir).unwrap();
+        for offset in 0..3 {
+            file.write_at(offset, b"a").unwrap();
+            assert!(watch.wait(Duration::from_secs(100_000)).unwrap(), "{}", storage.name);
+        }
+        fs.rename(&path, &storage.dir.join("2.wal")).unwrap();
+        assert!(watch.wait(Duration::from_secs(100_000)).unwrap(), "{}", storage.name);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_watch_of_the_disk_knows_when_nothing_changed() {
+    let guard = tempfile::tempdir().unwrap();
+    let disk = DiskFs::new();
+    let pinned = disk.pin(guard.path()).unwrap().unwrap();
+    for fs in [&disk as &dyn Fs, &*pinned] {
+        let mut watch = fs.watch(guard.path()).unwrap();
+        fs.list(guard.path()).unwrap();
+        assert!(!watch.wait(Duration::ZERO).unwrap());
+    }
+}

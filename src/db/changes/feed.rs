@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +24,7 @@ use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
 use crate::format::span::Span;
 use crate::format::wal::{self, Group};
+use crate::fs::Watch;
 use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
@@ -122,6 +124,8 @@ pub struct Changes {
     /// Commits that were read and not returned yet.
     ready: VecDeque<Commit>,
     given: Seq,
+    /// Created by the first [`wait`](Self::wait).
+    watch: Option<Box<dyn Watch>>,
 }
 
 /// The shapes (names and types of a row's properties) that the current log defines, by number.
@@ -201,7 +205,7 @@ impl Changes {
         let (incarnation, given) = (since.incarnation, log.given);
         let tables = Tables { names, is_looked_ahead: false };
         let (shapes, ready) = (Shapes::new(), VecDeque::new());
-        Ok(Self { incarnation, log, tables, shapes, ready, given })
+        Ok(Self { incarnation, log, tables, shapes, ready, given, watch: None })
     }
 
     /// Returns the position after the last returned commit, and after any skipped commits that
@@ -209,6 +213,44 @@ impl Changes {
     pub fn position(&self) -> Position {
         let seq = if self.ready.is_empty() { self.log.given } else { self.given };
         Position { incarnation: self.incarnation, seq }
+    }
+
+    /// Waits until the database's files have changed since the last `wait`, for `at_most` at the
+    /// most. Call it when the iterator has returned `None`, and call the iterator again afterwards;
+    /// there may be no new commit yet. The first call returns at once. On Linux a commit by any
+    /// process of this machine ends the wait; elsewhere, and with a database in memory, the wait
+    /// ends after a tenth of a second.
+    ///
+    /// # Errors
+    /// `Io`.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use std::time::Duration;
+    /// use rowstone::{Db, Entity};
+    /// let db = Db::open_in_memory()?;
+    /// let mut changes = db.changes(db.position())?;
+    /// let writer = std::thread::spawn({
+    ///     let db = db.clone();
+    ///     move || db.create_table("parts")?.insert(Entity::new("bolts", "m4x20"))
+    /// });
+    /// let mut commits = 0;
+    /// while commits < 2 {
+    ///     changes.wait(Duration::from_secs(60))?;
+    ///     commits += changes.by_ref().count();
+    /// }
+    /// # writer.join().expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(&mut self, at_most: Duration) -> Result<()> {
+        let Some(watch) = &mut self.watch else {
+            // A change before the watch was created is found by reading once more.
+            self.watch = Some(self.log.watch()?);
+            return Ok(());
+        };
+        watch.wait(at_most).map_err(|error| Error::io("wait for changes", error))?;
+        Ok(())
     }
 
     fn read(&mut self) -> Result<()> {

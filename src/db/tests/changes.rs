@@ -595,3 +595,24 @@ fn an_import_survives_a_power_cut_only_with_the_commits_before_it() {
     }
     assert!(imported > 0);
 }
+
+/// The time limit of a wait is never reached: a reader that no commit woke would hang here.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_commit_wakes_readers_of_the_feed_in_its_process_and_in_others() {
+    let guard = tempfile::tempdir().unwrap();
+    let db = Db::options().open(guard.path()).unwrap();
+    let table = db.create_table("Parts").unwrap();
+    let follower = Db::follow(guard.path()).unwrap();
+    for reader in [db.clone(), follower.db()] {
+        let mut changes = reader.changes(db.position()).unwrap();
+        changes.wait(Duration::from_secs(100_000)).unwrap();
+        assert!(changes.next().is_none());
+        for number in 0..3 {
+            table.upsert(Entity::new("p", format!("{number}"))).unwrap();
+            while changes.next().transpose().unwrap().is_none() {
+                changes.wait(Duration::from_secs(100_000)).unwrap();
+            }
+        }
+    }
+}

@@ -21,6 +21,10 @@ use super::handles::{DiskLock, DiskRead, DiskWrite};
 #[cfg(all(target_os = "linux", feature = "cli"))]
 use super::socket;
 use super::sys;
+#[cfg(target_os = "linux")]
+use super::watch::DirWatch;
+#[cfg(target_os = "linux")]
+use crate::fs::Watch;
 use crate::fs::complete::retry;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs};
 use crate::sort::sort_by;
@@ -143,6 +147,14 @@ impl Fs for DirFs {
 
     fn is_locked(&self, path: &Path) -> io::Result<bool> {
         DiskLock::is_held(self.open(path, OFlags::RDONLY))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn watch(&self, dir: &Path) -> io::Result<Box<dyn Watch>> {
+        match self.is_here(dir) {
+            true => Ok(Box::new(DirWatch::new(&sys::below(self.file.as_fd(), ".".as_ref()))?)),
+            false => self.outside.watch(dir),
+        }
     }
 
     fn kind(&self, path: &Path) -> String {

@@ -4,9 +4,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat, statat, unlinkat};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ pub(super) fn listen(dir: BorrowedFd<'_>, name: &Path) -> io::Result<UnixListene
         }
         retry(|| Ok(unlinkat(dir, name, AtFlags::empty())?))?;
     }
-    let listener = UnixListener::bind(below(dir, name))?;
+    let listener = UnixListener::bind(sys::below(dir, name))?;
     // Before this call another user can connect, if the umask permits it. The server refuses such a
     // connection by its user id.
     if let Err(error) = chmodat(dir, name, Mode::RUSR | Mode::WUSR, AtFlags::empty()) {
@@ -43,7 +43,7 @@ pub(crate) fn connect(dir: &Path, name: &str, owned: &str) -> io::Result<Option<
         let problem = format!("{name} does not belong to the owner of {owned}");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
-    match retry(|| UnixStream::connect(below(dir, name.as_ref()))) {
+    match retry(|| UnixStream::connect(sys::below(dir, name.as_ref()))) {
         Ok(stream) => Ok(Some(stream)),
         // Nothing listens, or the owner has just removed the socket.
         Err(error)
@@ -68,9 +68,4 @@ fn look(dir: BorrowedFd<'_>, name: &Path) -> io::Result<Option<Stat>> {
 
 fn is_socket(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode) == FileType::Socket
-}
-
-/// Returns a short path to `name` in the open directory `dir`.
-fn below(dir: BorrowedFd<'_>, name: &Path) -> PathBuf {
-    Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)
 }

@@ -132,6 +132,13 @@ pub(super) fn is_same_file(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Returns a short path to `name` in the open directory `dir`.
+#[cfg(target_os = "linux")]
+pub(super) fn below(dir: std::os::fd::BorrowedFd<'_>, name: &Path) -> std::path::PathBuf {
+    use std::os::fd::AsRawFd;
+    Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)
+}
+
 /// Syncs a directory. A failure to open the directory counts as a failure to sync it.
 #[cfg(unix)]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {

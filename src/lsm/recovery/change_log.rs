@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::edit::{Identity, Import, LogMeta};
 use crate::format::names::FileName;
 use crate::format::record::Position;
 use crate::format::wal::{Group, WalRecord};
-use crate::fs::Fs;
+use crate::fs::{Fs, Watch};
 use crate::manifest::{ManifestTail, Version};
 use crate::model::Seq;
 
@@ -142,6 +142,14 @@ impl ChangeLog {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns a watch of the directory that contains the logs and the manifest.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn watch(&self) -> Result<Box<dyn Watch>> {
+        self.fs.watch(&self.dir).doing("watch", &self.dir)
     }
 
     /// Runs `step`, and repeats it after an error if the manifest has changed since: the writer may
