@@ -93,12 +93,14 @@ impl Describe {
             Format::Json | Format::Ndjson => output.object(|object| put(object, &seen)),
             Format::Csv => write_columns(output, &seen, format),
             Format::Table => {
-                writeln!(output, "{}: {}\n", table.name(), seen.count_text())?;
+                output.fold("", &format!("{}: {}", table.name(), seen.count_text()))?;
+                writeln!(output)?;
                 write_columns(output, &seen, format)?;
-                match seen.columns().any(|(.., column)| !seen.is_exact(column)) {
-                    true => writeln!(output, "\n* of the entities that were read"),
-                    false => Ok(()),
+                if seen.columns().any(|(.., column)| !seen.is_exact(column)) {
+                    writeln!(output)?;
+                    output.fold("* ", "of the entities that were read")?;
                 }
+                Ok(())
             }
         })?;
         if seen.is_cut && format != Format::Table {
@@ -108,6 +110,9 @@ impl Describe {
         Ok(db.close()?)
     }
 }
+
+/// A property, one of its types, and their statistics.
+type Named<'a> = (&'a str, EdmType, &'a Column);
 
 /// The entities that were read.
 #[derive(Default)]
@@ -152,7 +157,7 @@ impl Seen {
     }
 
     /// Returns each column with its name and type: the keys first.
-    fn columns(&self) -> impl Iterator<Item = (&str, EdmType, &Column)> {
+    fn columns(&self) -> impl Iterator<Item = Named<'_>> {
         let system = ["PartitionKey", "RowKey", "Timestamp"];
         let names =
             self.columns.keys().map(String::as_str).filter(move |name| !system.contains(name));
@@ -160,6 +165,27 @@ impl Seen {
             let types = self.columns.get(name).into_iter().flatten();
             types.map(move |(edm, column)| (name, *edm, column))
         })
+    }
+
+    fn csv_row(&self, (name, edm, column): Named<'_>) -> Vec<String> {
+        let [least, greatest] = [&column.least, &column.greatest].map(|v| text_of(v.as_ref()));
+        let count = column.count().map_or(String::new(), |count| count.to_string());
+        let is_exact = self.is_exact(column).to_string();
+        vec![name.to_owned(), edm.name().to_owned(), count, least, greatest, is_exact]
+    }
+
+    /// Returns a row for people, with values of at most `most` columns.
+    fn row(&self, (name, edm, column): Named<'_>, most: usize) -> Vec<String> {
+        let [least, greatest] = [&column.least, &column.greatest].map(|value| match value {
+            Some(Value::String(text)) if text.is_empty() => "''".to_owned(),
+            value => cut(&text_of(value.as_ref()), most).into_owned(),
+        });
+        let count = column.count().map_or("?".to_owned(), with_thousands);
+        let mut row = vec![name.to_owned(), edm.name().to_owned(), count, least, greatest];
+        if self.is_cut {
+            row.push(if self.is_exact(column) { "" } else { "*" }.to_owned());
+        }
+        row
     }
 }
 
@@ -264,30 +290,12 @@ fn text_of(value: Option<&Value>) -> String {
 }
 
 fn write_columns(output: &mut Output, seen: &Seen, format: Format) -> io::Result<()> {
-    let shorten = |text: String| match output.screen() {
-        Screen::WIDE => text,
-        _ => cut(&text, VALUE_WIDTH).into_owned(),
-    };
     let is_csv = format == Format::Csv;
-    let rows = seen.columns().map(|(name, edm, column)| {
-        let [least, greatest] = [&column.least, &column.greatest].map(|v| text_of(v.as_ref()));
-        let is_exact = seen.is_exact(column);
-        let [count, least, greatest] = match is_csv {
-            true => [column.count().map_or(String::new(), |n| n.to_string()), least, greatest],
-            false => {
-                let count = column.count().map_or("?".to_owned(), with_thousands);
-                [count, shorten(least), shorten(greatest)]
-            }
-        };
-        let mut row = vec![name.to_owned(), edm.name().to_owned(), count, least, greatest];
-        match is_csv {
-            true => row.push(is_exact.to_string()),
-            false if seen.is_cut => row.push(if is_exact { "" } else { "*" }.to_owned()),
-            false => {}
-        }
-        row
-    });
-    let rows = rows.collect();
+    let most = if output.screen() == Screen::WIDE { usize::MAX } else { VALUE_WIDTH };
+    let rows = match is_csv {
+        true => seen.columns().map(|column| seen.csv_row(column)).collect(),
+        false => seen.columns().map(|column| seen.row(column, most)).collect(),
+    };
     let (names, right): (&[_], _) = match is_csv {
         true => (&CSV_COLUMNS, Vec::new()),
         false => (
@@ -338,7 +346,7 @@ fn bounds_are_those_of_the_whole_table_where_zones_know_them() {
     let put = |i: i32, entity: Entity| {
         let text = if i == 7 { Value::String("x".into()) } else { Value::Int32(i) };
         let entity = entity.with("A", i).with("B", f64::from(-i)).with("C", i64::from(i % 2));
-        table.upsert(entity.with("D", "text").with("M", text)).unwrap();
+        table.upsert(entity.with("D", "text").with("E", "").with("M", text)).unwrap();
     };
     let key = |i: i32| Entity::new(format!("p{i}"), "r");
     (0..9).for_each(|i| put(i, key(i)));
@@ -347,30 +355,41 @@ fn bounds_are_those_of_the_whole_table_where_zones_know_them() {
     let shown = |most| {
         let mut seen = read(&table, most, |_| ()).unwrap();
         seen.widen(&db, &table).unwrap();
-        let text = |(name, _, column): (&str, EdmType, &Column)| {
-            let [least, greatest] = [&column.least, &column.greatest].map(|v| text_of(v.as_ref()));
-            let mark = if seen.is_exact(column) { "" } else { "*" };
-            format!("{name} {} {least} {greatest}{mark}", column.count)
+        let text = |column| match &seen.row(column, VALUE_WIDTH)[..] {
+            [name, _, count, least, greatest, mark] => {
+                format!("{name} {count} {least} {greatest}{mark}")
+            }
+            row => panic!("{row:?}"),
         };
         let is_shown = |text: &String| !text.starts_with("Timestamp");
-        seen.columns().map(text).filter(is_shown).collect::<Vec<_>>().join(", ")
+        let table = seen.columns().map(text).filter(is_shown).collect::<Vec<_>>().join(", ");
+        (table, json::object(|object| self::put(object, &seen)), seen)
     };
+    let (text, json, seen) = shown(3);
     assert_eq!(
-        shown(3),
+        text,
         "PartitionKey 3 p0 p9, RowKey 3 r r*, A 3 0 9, B 3 -9.0 0.0, C 3 0 1, D 3 text text*, \
-         Late 0 true true, M 3 0 9"
+         E 3 '' ''*, Late ? true true, M 3 0 9"
     );
+    let late = r#"{"property":"Late","type":"Edm.Boolean","entities":null,"least":"true","#;
+    assert!(json.contains(late), "{json}");
+    let rows: Vec<_> = seen.columns().map(|column| seen.csv_row(column)).collect();
+    assert!(rows.contains(
+        &["Late", "Edm.Boolean", "", "true", "true", "true"].map(str::to_owned).to_vec()
+    ));
     // Nothing has the bounds of the files any more.
     put(5, key(9));
     table.delete("p8", "r").unwrap();
     assert_eq!(
-        shown(3),
-        "PartitionKey 3 p0 p9, RowKey 3 r r*, A 3 0 2*, B 3 -2.0 0.0*, C 3 0 1, D 3 text text*, M 3 0 2*"
+        shown(3).0,
+        "PartitionKey 3 p0 p9, RowKey 3 r r*, A 3 0 2*, B 3 -2.0 0.0*, C 3 0 1, D 3 text text*, \
+         E 3 '' ''*, M 3 0 2*"
     );
     // Beyond the bounds of the files is an entity in the memtable.
     put(12, key(3));
     assert_eq!(
-        shown(3),
-        "PartitionKey 3 p0 p9, RowKey 3 r r*, A 3 0 12, B 3 -12.0 0.0, C 3 0 1, D 3 text text*, M 3 0 12"
+        shown(3).0,
+        "PartitionKey 3 p0 p9, RowKey 3 r r*, A 3 0 12, B 3 -12.0 0.0, C 3 0 1, D 3 text text*, \
+         E 3 '' ''*, M 3 0 12"
     );
 }

@@ -79,26 +79,28 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
 }
 
 /// Writes `text` in wrapped lines of at most `columns`. The first line starts with `lead`, and the
-/// others are indented by its width. A word that no line has room for is divided.
+/// others are indented by its width, but at most by half of a line. A word that no line has room
+/// for is divided.
 pub(super) fn write_wrapped(
     output: &mut impl Write,
     columns: usize,
     lead: &str,
     text: &str,
 ) -> io::Result<()> {
-    let indent = width(lead);
-    if indent + width(text) <= columns {
+    if width(lead) + width(text) <= columns {
         return writeln!(output, "{}", format!("{lead}{text}").trim_end());
     }
     let mut line = lead.to_owned();
     let mut is_empty = true;
+    let indent = width(lead).min(columns / 2);
     let room = columns.saturating_sub(indent).max(1);
     for word in text.split(char::is_whitespace) {
         if word.is_empty() && !is_empty {
             line.push(' ');
         }
         for piece in pieces(word, room) {
-            if !is_empty && width(&line) + 1 + width(piece) > columns {
+            let gap = usize::from(!is_empty);
+            if width(&line) > indent && width(&line) + gap + width(piece) > columns {
                 writeln!(output, "{}", line.trim_end())?;
                 line = " ".repeat(indent);
                 is_empty = true;
@@ -220,7 +222,8 @@ impl Layout {
         }
     }
 
-    /// Writes each cell that is not empty on its own line, and an empty line between rows.
+    /// Writes each cell that is not empty, or is a key, on its own line, and an empty line between
+    /// rows.
     fn write_records(&self, output: &mut impl Write, screen: Screen) -> io::Result<()> {
         let columns = screen.columns.unwrap_or(usize::MAX);
         let names = self.columns.iter().map(|name| width(name)).max().unwrap_or(0);
@@ -231,9 +234,11 @@ impl Layout {
             if i > 0 {
                 writeln!(output)?;
             }
-            for (name, text) in self.columns.iter().zip(row).filter(|(_, text)| !text.is_empty()) {
-                let name = padded(&cut(name, names), names + GAP);
-                writeln!(output, "{name}{}", cut(text, values))?;
+            for (j, (name, text)) in self.columns.iter().zip(row).enumerate() {
+                if !text.is_empty() || self.is_key(j) {
+                    let name = padded(&cut(name, names), names + GAP);
+                    writeln!(output, "{}", format!("{name}{}", cut(text, values)).trim_end())?;
+                }
             }
         }
         Ok(())
@@ -314,6 +319,12 @@ mod tests {
         let rows: [&[&str]; 2] = [&["x", "", "1"], &["y", "2", ""]];
         let (lines, _) = written(layout(&["one", "two", "three"], &rows, &[]), 10, None);
         assert_eq!(lines, ["one    x", "three  1", "", "one    y", "two    2"]);
+        // Keys are shown even if they are empty.
+        let rows: [&[&str]; 2] = [&["", "", ""], &["", "r", "1"]];
+        let keys = ["PartitionKey", "RowKey", "A"];
+        let (lines, _) = written(layout(&keys, &rows, &[]), 16, None);
+        let second = ["Partiti…", "RowKey    r", "A         1"];
+        assert_eq!(lines, [&["Partiti…", "RowKey", ""][..], &second].concat());
     }
 
     #[test]
@@ -354,6 +365,9 @@ mod tests {
         assert_eq!(wrapped(11, "as  it is"), "- as  it is\n");
         assert_eq!(wrapped(10, "as  it is  so"), "- as  it\n  is  so\n");
         assert_eq!(wrapped(8, "a bcdefghijklmn o"), "- a\n  bcdefg\n  hijklm\n  n o\n");
-        assert_eq!((wrapped(1, "日本"), wrapped(9, "")), ("- 日\n  本\n".into(), "-\n".into()));
+        let mut out = Vec::new();
+        write_wrapped(&mut out, 12, "a long name  ", "one two").unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a long name\n      one\n      two\n");
+        assert_eq!((wrapped(1, "日本"), wrapped(9, "")), ("-\n日\n本\n".into(), "-\n".into()));
     }
 }

@@ -411,13 +411,15 @@ pub(super) fn write_entity(
         lines.retain(|(name, ..)| names.contains(name));
     }
     let names = lines.iter().map(|(name, ..)| width(name)).max().unwrap_or(0);
+    let names = output.screen.at_most(usize::MAX).div_ceil(3).min(names);
     for (name, text, edm) in lines {
         let name = padded(&name, names);
         let text = without_control(&text);
         let edm = if edm.is_empty() { String::new() } else { format!("  ({edm})") };
-        writeln!(output, "{name}  {text}{edm}")?;
+        output.fold(&format!("{name}  "), &format!("{text}{edm}"))?;
     }
     if let Some(etag) = entity.etag() {
+        // To be copied, so it is not wrapped.
         writeln!(output, "\netag: {etag}")?;
     }
     Ok(())

@@ -25,8 +25,10 @@ use crate::sync::pause;
 const ENTITIES_MAX: u64 = 1_000_000;
 /// Length of the longest bar, in characters.
 const BAR_CHARS: usize = 40;
-/// Length of the longest bar on a narrow screen.
+/// Length of the longest bar on a narrow screen. A screen with less space has no bars.
 const BAR_CHARS_MIN: usize = 5;
+/// A name next to a bar is not cut to less than this.
+const NAME_CHARS_MIN: usize = 8;
 /// Maximum width of a key that is printed next to a bar.
 const KEY_CHARS_MAX: usize = 28;
 
@@ -166,16 +168,16 @@ fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> 
 fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
     let (data, ranges) = (&picture.data, &picture.ranges);
     let at_least = if data.complete { "" } else { "at least " };
-    writeln!(
-        output,
-        "{}: {at_least}{} in {} of {at_least}{}\n",
-        picture.table,
+    let sizes = format!(
+        "{at_least}{} in {} of {at_least}{}",
         counted(data.entities, "entity", "entities"),
         counted(ranges.len() as u64, "range", "ranges"),
         counted(data.partitions, "partition", "partitions"),
-    )?;
+    );
+    output.fold("", &format!("{}: {sizes}", picture.table))?;
+    writeln!(output)?;
     if ranges.is_empty() {
-        writeln!(output, "no range yet: nothing was flushed to files")?;
+        output.fold("", "no range yet: nothing was flushed to files")?;
     } else {
         // The columns of the load are last.
         let count = if picture.is_load_known { RANGE_COLUMNS.len() } else { FILE_COLUMNS };
@@ -184,16 +186,19 @@ fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
         let right = columns.iter().map(is_number).collect();
         write_cells(output, columns, picture.range_cells(), right, Format::Table)?;
         let read = if data.complete { "counted" } else { "of the entities that were read" };
-        writeln!(output)?;
-        output.fold(
-            "",
-            &format!(
-                "ranges: estimates from the files; entries include overwritten versions and lack \
-                 what is only in the log. partitions: {read}"
-            ),
-        )?;
+        let text = format!(
+            "ranges: estimates from the files; entries include overwritten versions and lack what \
+             is only in the log. partitions: {read}"
+        );
+        write_heading(output, &text)?;
     }
     write_bars(output, picture)
+}
+
+/// Writes an empty line, and `text`.
+fn write_heading(output: &mut Output, text: &str) -> io::Result<()> {
+    writeln!(output)?;
+    output.fold("", text)
 }
 
 fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
@@ -202,21 +207,21 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
         (key_text(&bound_text(range.low.as_ref(), "(start)"), screen), length, text)
     };
     if ranges.len() > 1 {
-        writeln!(output, "\nbytes of each range")?;
+        write_heading(output, "bytes of each range")?;
         let rows = ranges.iter().map(|r| row(r, r.bytes as f64, size_text(r.bytes)));
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     let ops = |range: &PartitionRange| range.reads + range.writes;
     if ranges.iter().any(|range| ops(range) >= 0.5) {
-        writeln!(output, "\noperations a second in each range")?;
+        write_heading(output, "operations a second in each range")?;
         let rows = ranges.iter().map(|r| row(r, ops(r), whole(ops(r))));
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     if data.partitions == 0 {
         return Ok(());
     }
-    let shown = data.largest.len() as u64;
-    writeln!(output, "\nlargest partitions, {shown} of {}", with_thousands(data.partitions))?;
+    let (shown, all) = (data.largest.len(), with_thousands(data.partitions));
+    write_heading(output, &format!("largest partitions, {shown} of {all}"))?;
     bars(output, &data.largest.iter().map(|p| size_row(p, data, screen)).collect::<Vec<_>>())?;
     let middle = format!(
         "in the middle {}; {} with one; keys and time go the same way in {:.0} % of the cases",
@@ -224,9 +229,9 @@ fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
         counted(data.single_partitions, "partition", "partitions"),
         100.0 * data.ascending,
     );
-    writeln!(output)?;
-    output.fold("", &middle)?;
-    writeln!(output, "\nwhere the newest tenth is, by twentieths of the table in key order")?;
+    write_heading(output, &middle)?;
+    let newest = "where the newest tenth is, by twentieths of the table in key order";
+    write_heading(output, newest)?;
     let slices = data.newest.iter().enumerate();
     let rows = slices
         .map(|(i, share)| (format!("{:>3} %", i * 5), *share, format!("{:.1} %", 100.0 * share)));
@@ -248,12 +253,13 @@ pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::R
         |of: fn(&(String, f64, String)) -> &str| rows.iter().map(move |row| width(of(row)));
     let names = widest(|row| &row.0).max().unwrap_or(0);
     let texts = widest(|row| &row.2).max().unwrap_or(0);
-    let used = names + texts + 3 * 2;
-    let chars = output.screen().at_most(used + BAR_CHARS).saturating_sub(used).max(BAR_CHARS_MIN);
+    let room = output.screen().at_most(usize::MAX).saturating_sub(texts + 3 * 2);
+    let names = names.min(room.saturating_sub(BAR_CHARS_MIN).max(NAME_CHARS_MIN));
+    let chars = room.saturating_sub(names).min(BAR_CHARS);
     rows.iter().try_for_each(|(name, length, text)| {
         let bar = bar(length / longest.max(f64::MIN_POSITIVE), chars);
-        let line = format!("  {}  {bar:chars$}  {text}", padded(name, names));
-        writeln!(output, "{}", line.trim_end())
+        let bar = if chars < BAR_CHARS_MIN { "" } else { &format!("{bar:chars$}  ") };
+        output.fold(&format!("  {}  {bar}", padded(&cut(name, names), names)), text)
     })
 }
 

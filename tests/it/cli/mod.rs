@@ -456,9 +456,27 @@ fn tables_fit_the_terminal() {
     assert_eq!(run("30", "scan db parts --wide"), whole);
     assert_eq!(run("30", "scan db parts --format csv"), place.ok("scan db parts --format csv"));
     assert_eq!(run("30", "export db parts --format table"), whole);
+    place.ok("compact db");
+    place.put(
+        "parts",
+        &format!(
+            r#"{{"PartitionKey":"long words","RowKey":"r","Text":"{}"}}"#,
+            "é one  two ".repeat(90)
+        ),
+    );
     place.ok("backup db kept");
+    let fits = |columns: usize, arguments: &str| {
+        let words = arguments.split(' ').map(|word| word.replace('~', " "));
+        let mut command = place.command("");
+        command.args(words).env("COLUMNS", columns.to_string());
+        let text = Run::of(command.output().unwrap()).out;
+        let long = text.lines().find(|line| line.chars().count() > columns);
+        assert_eq!(long, None, "{arguments}");
+    };
     for arguments in [
         "query db parts",
+        "get db parts long~words r",
+        "get db parts long~words r --select Text",
         "query db parts --aggregate Stock --by-partition",
         "tables db",
         "describe db parts",
@@ -477,14 +495,11 @@ fn tables_fit_the_terminal() {
         "compact db",
         "compare db again --format table",
     ] {
-        let run = |columns: &str, arguments: &str| {
-            let words = arguments.split(' ').map(|word| word.replace('~', " "));
-            let mut command = place.command("");
-            Run::of(command.args(words).env("COLUMNS", columns).output().unwrap()).out
-        };
-        let text = run("72", arguments);
-        let long = text.lines().find(|line| line.chars().count() > 72);
-        assert_eq!(long, None, "{arguments}");
+        fits(72, arguments);
+    }
+    fits(52, "get db parts long~words r");
+    for arguments in ["query db parts", "describe db parts", "partitions db"] {
+        fits(40, arguments);
     }
 }
 

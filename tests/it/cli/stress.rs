@@ -44,6 +44,14 @@ fn a_file_size_limit_loses_nothing() {
 }
 
 #[test]
+fn the_table_of_an_earlier_load_can_be_dropped() {
+    let place = Place::new();
+    place.ok("create-table db StressTest");
+    let advice = ["TableAlreadyExists", "try: rowstone drop-table DB StressTest --yes"];
+    place.fails("stress db --partition p --rate 10", 1, &advice);
+}
+
+#[test]
 fn a_nonempty_directory_is_left_alone() {
     let place = Place::new();
     place.write("mine", "mine");

@@ -106,6 +106,16 @@ fn a_removal_is_confirmed_in_lines_that_fit() {
     place.ok("get db parts bolts m4x20");
 }
 
+#[test]
+fn a_watched_picture_replaces_the_one_before() {
+    let place = parts();
+    let Some(mut watch) = Terminal::start(&place, "partitions db parts --watch 1") else { return };
+    watch.wait("\u{1b}[H\u{1b}[J");
+    watch.wait("parts: 2 entities");
+    watch.press("\u{3}");
+    watch.end();
+}
+
 /// Elsewhere the log is JSON: `rest::log` reads it.
 #[cfg(feature = "rest")]
 #[test]
