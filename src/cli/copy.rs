@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use clap::builder::StringValueParser;
+use clap::builder::NonEmptyStringValueParser;
 
 #[cfg(feature = "remote")]
 use super::endpoint::AccountArgs;
@@ -69,7 +69,7 @@ pub(super) struct Copy {
     /// Properties to copy, separated by commas; all by default
     // With --then-delete, the other properties would be lost.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "then_delete")]
-    #[arg(value_parser = Trimmed(StringValueParser::new()))]
+    #[arg(value_parser = Trimmed(NonEmptyStringValueParser::new()))]
     select: Option<Vec<String>>,
     /// PartitionKey of a copy, with properties in braces: '{carrier}-{origin}' [default: the
     /// entity's]

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::StringValueParser;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::Overwrite;
@@ -162,7 +162,7 @@ pub(super) struct Salvage {
     overwrite: Overwrite,
     /// Only versions in these states
     #[arg(long, value_delimiter = ',', value_name = "STATE")]
-    #[arg(value_parser = Trimmed(StringValueParser::new()))]
+    #[arg(value_parser = Trimmed(NonEmptyStringValueParser::new()))]
     only: Vec<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use clap::builder::StringValueParser;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 use super::endpoint::Place;
@@ -103,7 +103,7 @@ pub(super) struct Get {
     /// The RowKey
     row_key: String,
     /// Properties to print, separated by commas; all by default
-    #[arg(long, value_delimiter = ',', value_parser = Trimmed(StringValueParser::new()))]
+    #[arg(long, value_delimiter = ',', value_parser = Trimmed(NonEmptyStringValueParser::new()))]
     select: Option<Vec<String>>,
     #[command(flatten)]
     format: FormatArgs,
@@ -161,7 +161,7 @@ pub(super) struct Scan {
     #[arg(long, alias = "limit")]
     top: Option<usize>,
     /// Properties to print, separated by commas; all by default
-    #[arg(long, value_delimiter = ',', value_parser = Trimmed(StringValueParser::new()))]
+    #[arg(long, value_delimiter = ',', value_parser = Trimmed(NonEmptyStringValueParser::new()))]
     select: Option<Vec<String>>,
     #[command(flatten)]
     format: TableArgs,

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use super::layout::{Screen, width, write_wrapped};
-use crate::codec::printable::{message, without_control, without_secrets};
+use crate::codec::printable::{is_control, message, without_control, without_secrets};
 use crate::error::{Error, ErrorKind};
 
 /// The reason why a command failed.
@@ -98,6 +98,25 @@ pub(super) fn eprint_line(text: &str) {
 /// characters.
 pub(super) fn eprint_command(text: &str) {
     drop(io::Write::write_fmt(&mut io::stderr(), format_args!("{text}\n")));
+}
+
+/// Quotes `text` as one word of a shell command if it needs that, without control characters.
+pub(super) fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    let is_special = |c| is_control(c) || c == '\n';
+    if !text.contains(is_special) {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    // The form of bash and zsh.
+    let escaped = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if is_special(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", text.chars().map(escaped).collect::<String>())
 }
 
 /// Writes lines, folded at `columns`. An indented line is to be copied and stays whole, unless it
@@ -288,6 +307,16 @@ mod tests {
             let advice = advice(&error).unwrap();
             assert!(advice.contains("rowstone restore") && !advice.contains("verify"), "{name}");
         }
+    }
+
+    #[test]
+    fn words_of_a_shell_have_no_control_characters() {
+        assert_eq!(
+            (quoted("m4_x-2.0é"), quoted(""), quoted("a b")),
+            ("m4_x-2.0é".into(), "''".into(), "'a b'".into())
+        );
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("a\u{202e}'\\\n"), r"$'a\u202e\'\\\u000a'");
     }
 
     #[test]

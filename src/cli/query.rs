@@ -13,12 +13,12 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::StringValueParser;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::endpoint::Place;
 #[cfg(feature = "remote")]
 use super::endpoint::{AccountArgs, Service};
-use super::failure::{Failure, Outcome, eprint_command};
+use super::failure::{Failure, Outcome, eprint_command, quoted};
 use super::layout::{Screen, width};
 use super::open::{FilterArgs, Trimmed, open_to_read};
 use super::order::{self, Order};
@@ -26,7 +26,6 @@ use super::output::{
     Format, Output, TableArgs, average, with_thousands, write_cells, write_entities,
 };
 use super::unmatched::{note, notes};
-use crate::codec::printable::is_control;
 use crate::error::Result;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::json::{self, Object};
@@ -51,7 +50,7 @@ pub(super) struct Query {
     filter: FilterArgs,
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
-    #[arg(value_parser = Trimmed(StringValueParser::new()))]
+    #[arg(value_parser = Trimmed(NonEmptyStringValueParser::new()))]
     select: Option<Vec<String>>,
     /// At most this many entities
     #[arg(long, alias = "limit", value_name = "N", conflicts_with_all = ["count", "aggregate"])]
@@ -409,7 +408,9 @@ impl Measure for Aggregate {
 
     fn cells(&self, for_people: bool) -> Vec<(&'static str, String)> {
         let text = |name, number| match number {
-            Number::Double(value) if for_people && name == "avg" => average(value),
+            Number::Double(value) if for_people && name == "avg" && value.is_finite() => {
+                average(value)
+            }
             number => number_text(number),
         };
         let counts = counts(self).into_iter();
@@ -441,29 +442,4 @@ fn eprint_more(more: &str, how: &str) {
     let columns = Screen::of_standard_error().at_most(usize::MAX);
     let fits = width(&format!("{more} {how}")) <= columns;
     eprint_command(&format!("{more}{}{how}", if fits { " " } else { "\n  " }));
-}
-
-/// Quotes `text` as one word of a shell command, without control characters.
-fn quoted(text: &str) -> String {
-    if !text.contains(is_control) {
-        return format!("'{}'", text.replace('\'', "'\\''"));
-    }
-    // The form of bash and zsh.
-    let escaped = |c: char| match c {
-        '\'' | '\\' => format!("\\{c}"),
-        c if is_control(c) => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
-    };
-    format!("$'{}'", text.chars().map(escaped).collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_of_a_shell_have_no_control_characters() {
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("a\u{202e}'\\"), r"$'a\u202e\'\\'");
-    }
 }

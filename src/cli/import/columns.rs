@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::infer::{self, Candidates};
 use crate::cli::csv::Row;
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome, quoted};
 use crate::cli::layout::cut;
 use crate::cli::output::counted;
 use crate::cli::unmatched::nearest;
@@ -100,9 +100,9 @@ impl Columns {
         };
         choices.types.iter().try_for_each(|(name, _)| known(name, "--type"))?;
         choices.skip.iter().try_for_each(|name| known(name, "--skip"))?;
-        let template = |given: &Option<String>, part| key_template(given, part, &names, find);
-        let partition_key = template(&choices.partition_key, KeyPart::PartitionKey)?;
-        let row_key = template(&choices.row_key, KeyPart::RowKey)?;
+        let template = |part| key_template(choices, part, &names, find);
+        let partition_key = template(KeyPart::PartitionKey)?;
+        let row_key = template(KeyPart::RowKey)?;
         let mut properties = Vec::new();
         for (index, name) in names.iter().enumerate() {
             let typed = name.strip_suffix(TYPE_SUFFIX).filter(|name| find(name).is_ok());
@@ -175,9 +175,10 @@ impl Column {
     ) -> Outcome<Column> {
         check_property_name(name).map_err(|error| {
             let text = format!(
-                "column '{name}' cannot be a property: {}\n  try: --rename '{name}=NEW', or leave it \
-                 out with --skip '{name}'",
-                error.message()
+                "column '{name}' cannot be a property: {}\n  try: --rename {word}=NEW, or leave it \
+                 out with --skip {word}",
+                error.message(),
+                word = quoted(name)
             );
             Failure::Other(text)
         })?;
@@ -300,7 +301,7 @@ impl<'c> Converter<'c> {
 
 /// Advice for an integer that is too large for its property.
 pub(super) fn use_long(name: &str) -> String {
-    format!("use --type {name}=long")
+    format!("use --type {}=long", quoted(name))
 }
 
 fn key_text(key: &[u8]) -> Result<&str> {
@@ -386,17 +387,22 @@ pub(super) fn none_such(kind: &str, name: &str, names: &[impl AsRef<str>]) -> St
 
 /// Returns the template of a key: the given one, or else the column that is named like the key.
 pub(super) fn key_template(
-    given: &Option<String>,
+    choices: &Choices,
     part: KeyPart,
     names: &[String],
     find: impl Fn(&str) -> Result<usize, String>,
 ) -> Outcome<Template> {
+    let (given, other) = match part {
+        KeyPart::PartitionKey => (&choices.partition_key, &choices.row_key),
+        KeyPart::RowKey => (&choices.row_key, &choices.partition_key),
+    };
     match given {
         Some(text) => Template::parse(text, find)
             .map_err(|problem| usage(format!("{}: {problem}", option_of(part)), names)),
-        None => find(part.name())
-            .map(Template::column)
-            .map_err(|problem| usage(format!("{problem}{}", needed(part, names)), names)),
+        None => find(part.name()).map(Template::column).map_err(|problem| {
+            let needed = needed(part, names, other.as_deref().unwrap_or_default());
+            usage(format!("{problem}{needed}"), names)
+        }),
     }
 }
 
@@ -408,14 +414,21 @@ pub(super) fn option_of(part: KeyPart) -> &'static str {
     }
 }
 
-/// The end of a sentence: a key must be formed, such as of these columns or members.
-pub(super) fn needed(part: KeyPart, names: &[impl AsRef<str>]) -> String {
-    let names = || names.iter().map(AsRef::as_ref);
-    let example = match nearest(part.name(), names()) {
-        Some(name) => format!("{{{name}}}"),
-        None => names().take(2).map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join("-"),
+/// The end of a sentence: a key must be formed, such as of these columns or members. Those in
+/// `other`, the template of the other key, are left out, so that the keys differ.
+pub(super) fn needed(part: KeyPart, names: &[impl AsRef<str>], other: &str) -> String {
+    let (other_name, most) = match part {
+        KeyPart::PartitionKey => ("RowKey", 1),
+        KeyPart::RowKey => ("PartitionKey", 2),
     };
-    let such_as = if example.is_empty() { "" } else { &format!(", such as '{example}'") };
+    let in_braces = |name: &str| format!("{{{name}}}");
+    let is_free = |name: &&str| *name != other_name && !other.contains(&in_braces(name));
+    let names = || names.iter().map(AsRef::as_ref).filter(is_free);
+    let example = match nearest(part.name(), names()) {
+        Some(name) => in_braces(name),
+        None => names().take(most).map(in_braces).collect::<Vec<_>>().join("-"),
+    };
+    let such_as = if example.is_empty() { "" } else { &format!(", such as {}", quoted(&example)) };
     format!(", so {} is needed{such_as}", option_of(part))
 }
 
@@ -568,7 +581,7 @@ mod tests {
         refused(
             csv,
             &Choices::default(),
-            "no column 'PartitionKey', so --partition-key is needed, such as '{p}-{r}'\n  columns: p,",
+            "no column 'PartitionKey', so --partition-key is needed, such as '{p}'\n  columns: p,",
         );
         refused(
             "PartitionKey,row_key\n",

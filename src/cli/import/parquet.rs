@@ -27,7 +27,7 @@ use parquet::schema::types::{ColumnDescriptor, Type};
 use super::columns::{Choices, find_column, key_template, usage};
 use super::infer;
 use super::rows::unreadable;
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome, quoted};
 use crate::cli::parquet::guard::{Pages, check_footer, pages, quietly};
 use crate::clock::TICKS_TO_UNIX_EPOCH;
 use crate::error::{Code, Error, Result};
@@ -129,9 +129,9 @@ impl Source {
         let mut columns = columns.map_err(failed)?;
         let skipped = choices.skip.iter().try_for_each(|name| find_column(&names, name).map(drop));
         skipped.map_err(|problem| usage(format!("--skip: {problem}"), &names))?;
-        let mut template = |given, part| template(given, part, &names, &mut columns);
-        let partition_key = template(&choices.partition_key, KeyPart::PartitionKey)?;
-        let row_key = template(&choices.row_key, KeyPart::RowKey)?;
+        let mut template = |part| template(choices, part, &names, &mut columns);
+        let partition_key = template(KeyPart::PartitionKey)?;
+        let row_key = template(KeyPart::RowKey)?;
         choose(&mut columns, choices)?;
         if !columns.iter().any(Column::is_read) {
             return Err(Failure::Other(format!("{input}: no column would be read")));
@@ -326,7 +326,7 @@ fn columns_of(
 
 /// Returns the template of a key, and marks its columns.
 fn template(
-    given: &Option<String>,
+    choices: &Choices,
     part: KeyPart,
     names: &[String],
     columns: &mut [Column],
@@ -337,7 +337,7 @@ fn template(
         used.borrow_mut().extend(&found);
         found
     };
-    let template = key_template(given, part, names, find)?;
+    let template = key_template(choices, part, names, find)?;
     for number in used.into_inner() {
         columns.get_mut(number).into_iter().for_each(|column| column.in_key = true);
     }
@@ -439,8 +439,8 @@ impl Column {
     fn unfit(&self, problem: &str) -> Failure {
         let name = &self.name;
         Failure::Other(format!(
-            "column '{name}' cannot be a property: {problem}\n  try: leave it out with --skip \
-             '{name}'"
+            "column '{name}' cannot be a property: {problem}\n  try: leave it out with --skip {}",
+            quoted(name)
         ))
     }
 

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::columns::{Choices, Columns, Converter, listed, needed, none_such, option_of, use_long};
 use crate::cli::csv::CsvReader;
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome, quoted};
 use crate::error::{Code, Error, Result};
 use crate::json::Scalar;
 use crate::json::elements::{Elements, is_document};
@@ -193,7 +193,7 @@ impl MemberKeys {
     ) -> Result<String> {
         let Some(template) = template else {
             let key = members.key(part).map(str::to_owned);
-            return key.map_err(|error| error.with_message(unkeyed(members, part)));
+            return key.map_err(|error| error.with_message(self.unkeyed(members, part)));
         };
         let missing = std::cell::Cell::new(None);
         let mut key = Vec::new();
@@ -212,13 +212,14 @@ impl MemberKeys {
             }
         }
     }
-}
 
-/// Says why an object lacks the key `part`, and how the key can be formed.
-#[cold]
-fn unkeyed(members: &Members<'_>, part: KeyPart) -> String {
-    let texts = members.names().filter(|name| members.raw(name).is_some());
-    unusable(members, part.name(), &needed(part, &texts.collect::<Vec<_>>()))
+    /// Says why an object lacks the key `part`, which has no template, and how it can be formed.
+    #[cold]
+    fn unkeyed(&self, members: &Members<'_>, part: KeyPart) -> String {
+        let texts = members.names().filter(|name| members.raw(name).is_some());
+        let other: String = self.names.iter().map(|name| format!("{{{name}}}")).collect();
+        unusable(members, part.name(), &needed(part, &texts.collect::<Vec<_>>(), &other))
+    }
 }
 
 /// Says why a member cannot be a key, then the advice, and the names of the members.
@@ -241,6 +242,7 @@ fn with_advice(error: Error, members: &Members<'_>) -> Error {
     let is_long = || members.raw(name).is_some_and(|text| text.parse::<i64>().is_ok());
     let advice = match value {
         Scalar::Nested(_) => {
+            let name = quoted(name);
             format!("use --type {name}=string for its JSON as text, or --skip {name}")
         }
         _ if is_int() && is_long() => use_long(name),

@@ -7,6 +7,13 @@ use super::{Place, Run, parts, sample};
 
 #[test]
 fn usage() {
+    for names in ["", ",", "A,", "A, ,B"] {
+        let place = Place::new();
+        for command in ["query db Tab", "scan db Tab", "get db Tab p r", "copy db Tab --to new"] {
+            let run = Run::of(place.command(command).args(["--select", names]).output().unwrap());
+            run.fails(2, &["a value is required for '--select <"]);
+        }
+    }
     let place = Place::new();
     place.fails("", 2, &["Usage"]);
     place.fails("explode db", 2, &["explode"]);
@@ -155,7 +162,7 @@ fn files_that_cannot_be_read() {
     import("name.csv").fails(1, &["'first name'", "--skip"]);
     place.write("other.csv", "a,b\n1,2\n");
     import("other.csv").fails(2, &["no column 'p'\n", "columns: a, b"]);
-    place.run("import db Tab other.csv").fails(2, &["--partition-key is needed", "'{a}-{b}'"]);
+    place.run("import db Tab other.csv").fails(2, &["--partition-key is needed", "'{a}'"]);
     place.write("rows.sqlite", b"SQLite format 3\0\x10\0");
     for command in ["import db Tab rows.sqlite", "advise --sample rows.sqlite"] {
         place.fails(command, 1, &["rows.sqlite: it is a SQLite", "sqlite3 -json rows.sqlite "]);

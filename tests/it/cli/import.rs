@@ -378,12 +378,26 @@ fn objects_without_keys_say_what_they_have_and_what_to_do() {
     place.feed("import db T10 -", "[{}]").fails(3, &["so --partition-key is needed; members: "]);
     place.feed("import db T10 -", "Id,name\n1,a\n").fails(
         2,
-        &["there is no column 'PartitionKey', so --partition-key is needed, such as '{Id}-{name}'\n"],
+        &["there is no column 'PartitionKey', so --partition-key is needed, such as '{Id}'\n"],
     );
     place.feed("import db T10 - --partition-key {Id} --row-key {nmae}", "Id,name\n1,a\n").fails(
         2,
         &["--row-key: there is no column 'nmae', the nearest is 'name'\n  columns: Id, n"],
     );
+    // The examples form different keys.
+    place.feed("import db T10 -", r#"{"PartitionKey":"a"}"#).fails(
+        3,
+        &["there is no member 'RowKey', so --row-key is needed; members: PartitionKey (Prop"],
+    );
+    let needs = |input: &str, status, text: &str| {
+        place
+            .feed("import db T10 - --partition-key {x}", input)
+            .fails(status, &[&format!("so --row-key is needed{text}")]);
+    };
+    needs("x\n1\n", 2, "\n");
+    needs("x,y\n1,2\n", 2, ", such as '{y}'\n");
+    needs(r#"{"x":1}"#, 3, "; members: ");
+    needs(r#"{"x":1,"y":2}"#, 3, ", such as '{y}'; members: ");
     place.write("a.json", format!("[{first}]"));
     let sample =
         ["a.json has no usable row: --partition-key: there is no member 'nam', the nearest"];

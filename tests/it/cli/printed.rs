@@ -141,6 +141,10 @@ fn arguments_control_no_terminal_in_messages() {
         let run = run(&place, arguments);
         assert!(matches!(is_plain(&run, "error: "), Some(1..=3)), "{arguments:?}: {run:?}");
     }
+    // Advice is a word of a shell that names the same column.
+    place.write("a.csv", "PartitionKey,RowKey,N\u{1b}[31m\np,r,1\n");
+    let advised = run(&place, &["import", "db", "parts", "a.csv"]);
+    assert_eq!(is_plain(&advised, "try: --rename $'N\\u001b[31m'=NEW, or "), Some(1));
     let run = run(&place, &["create-table", &format!("new{name}"), "parts"]);
     assert_eq!(is_plain(&run, ""), Some(0));
 }

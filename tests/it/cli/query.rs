@@ -158,7 +158,7 @@ fn pages_report_the_continuation_and_are_complete() {
     // A command that does not fit the terminal has its own line.
     let mut narrow = place.command("query db Tab --page --format csv");
     let run = Run::of(narrow.env("COLUMNS", "72").output().unwrap());
-    let expected = "1,000 shown, there are more: go on with\n  --next-pk='it'\\''s - sig=abcdef22gh' --next-rk='1000'\n";
+    let expected = "1,000 shown, there are more: go on with\n  --next-pk='it'\\''s - sig=abcdef22gh' --next-rk=1000\n";
     assert_eq!(run.err, expected);
     // The output is not limited, because standard output is not a terminal.
     assert!(query(&place, "", "").ok().ends_with("\n3,000 entities\n"));
@@ -198,6 +198,12 @@ fn counts_and_aggregates_have_every_format() {
         "{\"rows\":8,\"integers\":0,\"doubles\":8,\"nans\":0,\"missing\":0,\"others\":0,\
          \"min\":0.5,\"max\":3.5,\"sum\":16.0,\"avg\":2.0}\n"
     );
+    place.put(
+        "Infinite",
+        r#"{"PartitionKey":"p","RowKey":"r","B@odata.type":"Edm.Double","B":"-Infinity"}"#,
+    );
+    let infinite = query_of(&place, "Infinite", "", "--aggregate B").ok();
+    assert!(infinite.ends_with("sum       -Infinity\navg       -Infinity\n"), "{infinite}");
     let header = "rows,integers,doubles,nans,missing,others,min,max,sum,avg";
     assert_eq!(
         query(&place, filter, "--aggregate Nope --format csv").out,
