@@ -57,14 +57,13 @@ impl Fields {
             (get("method"), get("path"), get("status"))
         {
             let texts = [method, path, status, get("code").unwrap_or_default()];
-            for text in texts.into_iter().filter(|text| !text.is_empty()) {
-                put_plain(out, text)?;
-            }
+            texts.into_iter().try_for_each(|text| put_plain(out, text))?;
             let micros: u32 = get("micros").and_then(|micros| micros.parse().ok()).unwrap_or(0);
             return write!(out, " {:.1} ms", f64::from(micros) / 1000.0);
         }
         put_plain(out, get("message").unwrap_or_default())?;
-        for (name, text) in self.0.iter().filter(|(name, _)| *name != "message") {
+        let is_field = |(name, text): &&(_, String)| *name != "message" && !text.is_empty();
+        for (name, text) in self.0.iter().filter(is_field) {
             put_plain(out, &format!("{name}={text}"))?;
         }
         Ok(())
@@ -81,7 +80,10 @@ impl Visit for Fields {
     }
 }
 
-/// Appends a space and `text`, with its control characters escaped.
+/// Appends a space and `text`, with its control characters escaped, if there is any text.
 fn put_plain(out: &mut Writer<'_>, text: &str) -> fmt::Result {
-    write!(out, " {}", without_control(text))
+    match text {
+        "" => Ok(()),
+        text => write!(out, " {}", without_control(text)),
+    }
 }

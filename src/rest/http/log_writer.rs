@@ -292,6 +292,7 @@ mod tests {
             tracing::info!(request = %id, method = "GET", path, status = 404, code, micros, "request");
             tracing::info!(method = "GET", path = "/", status = 200, code = "", "request");
             tracing::warn!(why = "two\nlines", files = 7, "trouble");
+            tracing::info!(event = "opened", db = "shop", torn = "", orphans = 0);
             tracing::debug!("not logged");
         });
         let text = String::from_utf8(shown.0.lock().clone()).unwrap();
@@ -311,10 +312,11 @@ mod tests {
             " GET /acme/people(\\u{1b}[31m 404 TableNotFound 1.2 ms",
             " GET / 200 0.0 ms",
             " WARN trouble why=two\\nlines files=7",
+            " event=opened db=shop orphans=0",
         ];
         assert_eq!(logged(true), lines);
         let lines = logged(false);
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
         let first: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!((&first["fields"]["status"], &first["level"]), (&404.into(), &"INFO".into()));
     }
