@@ -21,8 +21,8 @@ use crate::json;
 use crate::model::check_table_name;
 use crate::query::KeyRange;
 
-/// `tables` counts a table, without --exact too, if its files have at most this many entries:
-/// entities, overwritten versions of entities, and tombstones.
+/// `tables` counts tables, without --exact too, as long as their files together have at most this
+/// many entries: entities, overwritten versions of entities, and tombstones.
 const ENTRIES_MAX: u64 = 200_000;
 
 /// Create a table, and the database if there is none.
@@ -83,8 +83,8 @@ pub(super) struct DropTable {
 /// List the tables, with the number of their entities.
 #[derive(Args)]
 #[command(
-    after_long_help = "A table whose files have at most 200,000 entries is counted. The number of a larger one is an estimate, \
-    made from the metadata of its files, unless --exact is given: `about` in a table, and Exact is false \
+    after_long_help = "Tables are counted as long as their files together have at most 200,000 entries. The number of another one is an \
+    estimate, made from the metadata of its files, unless --exact is given: `about` in a table, and Exact is false \
     in the other formats. The estimate is too high while the files have versions of entities that were \
     overwritten, and too low while entities are only in the log.\n\n\
     Examples:\n  rowstone tables shop\n  rowstone tables shop --exact\n  rowstone tables shop --format json"
@@ -189,8 +189,8 @@ impl Tables {
             return self.list(&service);
         }
         let db = open_to_read(&self.db)?;
-        let entries_max = if self.exact { u64::MAX } else { ENTRIES_MAX };
-        let sized = |name: String| sized(&db, name, entries_max);
+        let mut left = if self.exact { u64::MAX } else { ENTRIES_MAX };
+        let sized = |name: String| sized(&db, name, &mut left);
         let tables = db.tables()?.into_iter().map(sized).collect::<Outcome<Vec<_>>>()?;
         self.format.print(|output| write_tables(output, &tables, self.format.get()))?;
         let failed = tables.iter().filter_map(|table| Some((&table.name, table.error.as_ref()?)));
@@ -235,12 +235,14 @@ struct Sized {
     error: Option<Error>,
 }
 
-/// Returns the size of a table, whose entities are counted if its files have at most `entries_max`
-/// entries. The entries in the memtable are not limited, because memory limits them.
-fn sized(db: &Db, name: String, entries_max: u64) -> Outcome<Sized> {
+/// Returns the size of a table. Its entities are counted if its files have at most `left` entries,
+/// which are subtracted. Those in the memtable are not limited, because memory limits them.
+fn sized(db: &Db, name: String, left: &mut u64) -> Outcome<Sized> {
     let part = db.size_in_files(&name, &KeyRange::all())?;
     let count = || db.table(&name)?.scan(KeyRange::all()).count();
-    let counted = (part.entries <= entries_max).then(count).transpose();
+    let rest = left.checked_sub(part.entries);
+    *left = rest.unwrap_or(*left);
+    let counted = rest.map(|_| count()).transpose();
     let (entities, is_exact, error) = match counted {
         Ok(Some(count)) => (count, true, None),
         Ok(None) => (part.puts(), false, None),
@@ -304,8 +306,8 @@ mod tests {
         let background = crate::options::Background::Manual;
         let db = Db::options().background(background).open_in_memory().unwrap();
         let table = db.create_table("Tab").unwrap();
-        let size = |most| {
-            let sized = sized(&db, "Tab".into(), most).unwrap();
+        let size = |mut most| {
+            let sized = sized(&db, "Tab".into(), &mut most).unwrap();
             (sized.entities, sized.is_exact)
         };
         // Each time the same entities, until a merge removes the overwritten versions.
@@ -320,6 +322,10 @@ mod tests {
         }
         db.compact().unwrap();
         assert_eq!(size(20), (20, true));
+        // The limit is that of all tables.
+        let mut left = 50;
+        let counted = [(); 3].map(|()| sized(&db, "Tab".into(), &mut left).unwrap().is_exact);
+        assert_eq!((counted, left), ([true, true, false], 10));
         assert_eq!([0, 9, 9_999, 1_234_567, u64::MAX].map(rounded)[..4], [0, 9, 9_999, 1_234_000]);
     }
 
