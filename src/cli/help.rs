@@ -217,6 +217,15 @@ mod tests {
         });
     }
 
+    #[test]
+    fn every_argument_has_a_help() {
+        each(&completed(Arguments::command()), &mut |command| {
+            let mut shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let bare = shown.find(|argument| argument.get_help().is_none());
+            assert!(bare.is_none(), "{}: {bare:?}", command.get_name());
+        });
+    }
+
     /// Calls `with` for each command that has arguments, with the words that name it.
     fn each_leaf(command: &Command, words: &[String], with: &mut impl FnMut(&[String], &Command)) {
         if !command.has_subcommands() {

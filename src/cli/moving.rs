@@ -2,14 +2,14 @@
 //!
 //! `compare` compares the moved range with the original.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
 use super::open::{Create, open_to_read};
-use super::output::{Format, FormatArgs, Output, counted, print, write_cells};
+use super::output::{Format, Output, TableArgs, counted, print, write_cells};
 use super::progress::Progress;
 use super::writer::Writer;
 use crate::db::{ClosedGate, Moved};
@@ -84,7 +84,7 @@ enum GateCommand {
         /// The database
         db: PathBuf,
         #[command(flatten)]
-        format: FormatArgs,
+        format: TableArgs,
     },
 }
 
@@ -188,7 +188,7 @@ impl Gate {
         let (op, db, table, mode, keys) = match &self.command {
             GateCommand::Set { db, table, mode, keys } => ("gate", db, table, Some(mode), keys),
             GateCommand::Lift { db, table, keys } => ("lift_gate", db, table, None, keys),
-            GateCommand::List { db, format } => return list_gates(db, format.get()),
+            GateCommand::List { db, format } => return list_gates(db, *format),
         };
         let db = Writer::open(db, Create::Never)?;
         db.ask(op, |request| {
@@ -200,21 +200,18 @@ impl Gate {
     }
 }
 
-fn list_gates(path: &Path, format: Format) -> Outcome {
+fn list_gates(path: &Path, format: TableArgs) -> Outcome {
     let db = open_to_read(path)?;
     let gates = db.gates()?;
-    print(|output| write_gates(output, &gates, format))?;
+    format.print(|output| write_gates(output, &gates, format.get()))?;
     Ok(db.close()?)
 }
 
 fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io::Result<()> {
     let json = |gate: &ClosedGate| json::object(|object| put_gate(object, gate));
-    let width = gates.iter().map(|gate| gate.table.len()).max().unwrap_or(0);
     match format {
-        Format::Table => gates.iter().try_for_each(|gate| {
-            writeln!(output, "{:width$}  {:8}  {}", gate.table, gate.mode.as_str(), gate.range)
-        }),
-        Format::Csv => {
+        Format::Table if gates.is_empty() => Ok(()),
+        Format::Table | Format::Csv => {
             let row = |gate: &ClosedGate| {
                 vec![gate.table.clone(), gate.mode.to_string(), gate.range.to_string()]
             };

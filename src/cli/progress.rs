@@ -19,7 +19,7 @@ impl Progress {
     fn of(things: &str, count: Option<u64>) -> Self {
         let template = match count {
             Some(_) => "{wide_bar} {human_pos}/{human_len} THINGS  {rate}/s  {eta} left",
-            None => "{spinner} {human_pos} THINGS  {rate}/s  {elapsed}",
+            None => "{spinner} THINGS: {human_pos}  {rate}/s  {elapsed}",
         };
         let bar = count.map_or_else(ProgressBar::no_length, ProgressBar::new);
         Self(bar).styled(&template.replace("THINGS", things))

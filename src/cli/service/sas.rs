@@ -59,14 +59,16 @@ pub(in crate::cli) struct Sas {
     /// A stored access policy of the table, which supplies the fields not given here
     #[arg(long, value_name = "ID", conflicts_with = "account_wide")]
     policy: Option<String>,
-    /// The first partition that the token covers, and with --start-row the first row in it
+    /// The first partition that the token covers
     #[arg(long, value_name = "KEY", conflicts_with = "account_wide")]
     start_partition: Option<String>,
+    /// The first row that the token covers in the first partition
     #[arg(long, value_name = "KEY", requires = "start_partition", hide_short_help = true)]
     start_row: Option<String>,
-    /// The last partition that the token covers, and with --end-row the last row in it
+    /// The last partition that the token covers
     #[arg(long, value_name = "KEY", conflicts_with = "account_wide")]
     end_partition: Option<String>,
+    /// The last row that the token covers in the last partition
     #[arg(long, value_name = "KEY", requires = "end_partition", hide_short_help = true)]
     end_row: Option<String>,
     /// An IPv4 address, or two with a dash between them

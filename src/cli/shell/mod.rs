@@ -64,7 +64,7 @@ pub(super) struct Shell {
     /// The database
     db: PathBuf,
     /// The words of the only command
-    #[arg(hide = true, last = true)]
+    #[arg(hide = true)]
     words: Vec<String>,
 }
 
@@ -109,6 +109,7 @@ fn command(program: clap::Command, db: &Path) -> clap::Command {
         program.get_subcommands().filter(|command| has_db(command) && !is_other(command));
     let commands = commands.map(|command| filled(command.clone(), db));
     let session = clap::Command::new("rowstone").multicall(true).subcommand_required(true);
+    let session = session.override_usage("COMMAND [ARGUMENTS]");
     let template =
         "Commands:\n{subcommands}\n\nThose of the shell: \\d \\d TABLE \\timing \\? \\q\n";
     session.help_template(template).subcommands(commands)
@@ -120,7 +121,12 @@ fn has_db(command: &clap::Command) -> bool {
 }
 
 /// Fills in the database of a command and of its subcommands: a hidden option takes its place.
-fn filled(command: clap::Command, db: &'static OsStr) -> clap::Command {
+fn filled(mut command: clap::Command, db: &'static OsStr) -> clap::Command {
+    if let Some(help) = command.get_after_long_help() {
+        let outside = "Examples outside of this shell:";
+        let help = help.to_string().replace("Examples:", outside).replace("Example:", outside);
+        command = command.after_long_help(help);
+    }
     let command = command.mut_args(|argument| match argument.get_id() == "db" {
         true => argument.long("db").hide(true).required(false).default_value(db),
         false => argument,
@@ -275,7 +281,7 @@ fn run_apart(db: &Path, words: &[&str]) -> Outcome {
     let program = std::env::current_exe();
     let run = |program| {
         let mut command = std::process::Command::new(program);
-        command.arg("shell").arg(db).arg("--").args(words).status()
+        command.args(["shell", "--"]).arg(db).args(words).status()
     };
     let failed = |error| Failure::Other(format!("cannot start the command: {error}"));
     let status = program.and_then(run).map_err(failed)?;

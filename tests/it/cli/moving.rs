@@ -39,7 +39,12 @@ fn a_range_is_moved_offline() {
     let place = letters();
     // 1. Close the range to writes.
     place.ok(&format!("gate set db Parts {UPPER}"));
-    assert_eq!(place.ok("gate list db"), "Parts  ReadOnly  ['m' … end)\n");
+    let list = [
+        "table  mode      range",
+        "-----  --------  -----------",
+        "Parts  ReadOnly  ['m' … end)\n",
+    ];
+    assert_eq!(place.ok("gate list db"), list.join("\n"));
     let busy = ["ServerBusy", "try: run the command again"];
     let put = r#"{"PartitionKey":"m","RowKey":"4"}"#;
     place.feed("put db Parts -", put).fails(1, &busy);

@@ -63,6 +63,20 @@ fn help_of_the_shell_has_no_database() {
         assert!(list.contains(name), "{list}");
     }
     assert!(!list.contains("restore"), "{list}");
+    // The examples have a database.
+    assert!(help.contains("\nExamples outside of this shell:\n  rowstone query "), "{help}");
+    let usage = ["Usage: COMMAND [ARGUMENTS]\n"];
+    place.feed("shell db", "serve").fails(1, &usage);
+}
+
+#[test]
+fn a_database_may_be_called_like_an_option() {
+    let place = Place::new();
+    place.ok("create-table -- -dash parts");
+    let tables = place.feed("shell -- -dash", "tables --format csv").ok();
+    assert!(tables.contains("\nparts,0,"), "{tables}");
+    // As a session at a terminal starts a command.
+    assert_eq!(place.ok("shell -- -dash tables --format csv"), tables);
 }
 
 #[test]
