@@ -86,9 +86,9 @@ fn reference(text: &str) -> Reference<'_> {
     Reference::read(text).unwrap_or(Reference::File(text))
 }
 
-/// The texts that name a Table service.
-const ACCEPTED: &str =
-    "UseDevelopmentStorage=true, env:NAME, file:PATH, or a URL with --account-file";
+/// The texts that name a Table service, as the end of a message.
+const ACCEPTED: &str = ", UseDevelopmentStorage=true, env:NAME, file:PATH, or a URL with \
+                        --account-file: other users see the arguments of programs";
 
 impl Deref for Place {
     type Target = Path;
@@ -119,23 +119,18 @@ impl TypedValueParser for PlaceParser {
         value: &OsStr,
     ) -> Result<Place, Error> {
         let text = value.to_str().unwrap_or_default();
-        let problem = match foreign(text) {
-            None => return Ok(Place(value.into())),
-            Some(_) if is_service(text) && cfg!(feature = "remote") => {
-                return Ok(Place(value.into()));
-            }
-            Some(_) if is_service(text) => {
-                "is a Table service, but must be a path: this build lacks the feature remote\n  \
-                 try: cargo install rowstone --features remote"
-                    .to_owned()
-            }
-            Some(kind) => format!(
-                "is {kind}, but must be a path, {ACCEPTED}: other users see the arguments of \
-                 programs"
+        let Some(kind) = foreign(text) else { return Ok(Place(value.into())) };
+        let (accepted, next) = match (is_service(text), cfg!(feature = "remote")) {
+            (true, true) => return Ok(Place(value.into())),
+            (true, false) => (
+                ": this build lacks the feature remote",
+                "\n  try: cargo install rowstone --features remote",
             ),
+            (false, _) => (ACCEPTED, ""),
         };
         let name = argument.map(Arg::to_string).unwrap_or_default();
-        let message = format!("{name} {problem}; nothing was made\n");
+        let message =
+            format!("{name} is {kind}, but must be a path{accepted}; nothing was made{next}\n");
         Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command))
     }
 }

@@ -111,8 +111,9 @@ pub trait Fs: Send + Sync + fmt::Debug {
         let _ = dir;
         Ok(None)
     }
-    /// Returns a watch that queues changes of the files in `dir` from now on, by any process of this
-    /// machine. The default knows no changes; it waits a tenth of a second at most, and reports one.
+    /// Returns a watch that queues changes of the files in `dir` from now on, by any process of
+    /// this machine. The default knows no changes: it waits a tenth of a second at most, and
+    /// reports one.
     ///
     /// # Errors
     /// Any error of opening the directory.
