@@ -7,7 +7,7 @@
 
 use std::thread;
 
-use rowstone::store::{Condition, PageQuery, TableStore, open_store};
+use rowstone::store::{Condition, PageQuery, TableStore, open_store, update};
 use rowstone::{Entity, EntityGroup, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -66,17 +66,13 @@ fn main() -> Result<()> {
     }
 }
 
-/// Adds hours to a task. If another writer was faster, reads the task again.
+/// Adds hours to a task. If another writer was faster, the closure runs again.
 fn work(store: &dyn TableStore, row: &str, hours: f64) -> Result<()> {
-    loop {
-        let read = store.get("tasks", "home", row, &[])?.expect("it was inserted");
-        let etag = read.etag().expect("it was read");
-        let mut task: Task = read.to()?;
+    update(store, "tasks", "home", row, |entity| {
+        let mut task: Task = entity.to()?;
         task.hours += hours;
-        let entity = Entity::from_serde("home", row, &task)?;
-        match store.replace("tasks", &entity, &Condition::Match(etag)) {
-            Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
-            done => return done.map(drop),
-        }
-    }
+        *entity = Entity::from_serde("home", row, &task)?;
+        Ok(())
+    })
+    .map(drop)
 }

@@ -33,8 +33,9 @@
 //!
 //! **Write.** The methods are `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`.
 //! They take an entity or a reference to one. Those that end in `_if` require an [`ETag`] that was
-//! read before, and refuse the write if the entity has changed since. [`Table::loader`] loads many
-//! rows in any order.
+//! read before, and refuse the write if the entity has changed since. [`store::update()`] and
+//! [`store::transact`] read, write on this condition, and try again if another writer was faster.
+//! [`Table::loader`] loads many rows in any order.
 //!
 //! **Group.** An [`EntityGroup`] has up to 100 operations on one partition, of which all take
 //! effect or none. [`Table::commit_async`] and, for single writes, [`Table::write_async`] return a
@@ -75,8 +76,8 @@
 //! the file and the reason. A missing entity is `None`, not an error. Damage on disk is
 //! [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
-//! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
-//! pauses of the service's client libraries.
+//! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after short
+//! pauses within a process, or after those of the service's client libraries.
 //!
 //! **Features.** `cli` (default) builds the binary and adds `Options::control`; `bench` and `shell`
 //! (default) add commands to it. `zstd` (default) compresses files. `serde` converts application

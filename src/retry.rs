@@ -1,9 +1,9 @@
-//! Retry policies of the Table service's clients: whether to retry, and after which pause.
+//! Retry policies, also those of the service's clients: whether to retry, and after which pause.
 //!
 //! | policy | pause before retry x = 1, 2, … |
 //! | --- | --- |
 //! | fixed | always the same, so clients that failed together retry together |
-//! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
+//! | exponential, in process | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
 //! | client library of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
 //!
 //! Invariant: a pause depends only on the policy, the number of the retry and the random number
@@ -23,6 +23,8 @@ const STEPS_2010: [Duration; 3] =
     [Duration::from_secs(3), Duration::from_secs(27), Duration::from_secs(81)];
 /// The default number of retries of the service's client library.
 const RETRIES: u32 = 3;
+/// The number of retries in a process: they last some 1.5 s in all.
+const RETRIES_IN_PROCESS: u32 = 12;
 
 /// The number of retries of a failed operation, and the pauses before them.
 ///
@@ -34,7 +36,7 @@ const RETRIES: u32 = 3;
 /// use rowstone::{Db, Entity, RetryPolicy, retry::Rng};
 /// # fn main() -> rowstone::Result<()> {
 /// let parts = Db::open_in_memory()?.create_table("parts")?;
-/// let policy = RetryPolicy::exponential().with_retries(5);
+/// let policy = RetryPolicy::in_process();
 /// let bolt = Entity::new("bolts", "m4x20").with("Stock", 1_200);
 /// policy.run(&mut Rng::from_entropy(), std::thread::sleep, || parts.insert(bolt.clone()))?;
 /// # Ok(())
@@ -159,6 +161,17 @@ impl RetryPolicy {
     pub fn client_2010() -> Self {
         let pauses = Pauses::Steps { steps: STEPS_2010, max: Duration::from_secs(90) };
         Self { retries: RETRIES, pauses }
+    }
+
+    /// Returns a policy for calls within a process: twelve retries with the service's formula, z =
+    /// 2 ms and pauses of 1 to 200 ms.
+    ///
+    /// The first pauses are some 3, 7 and 15 ms; all last some 1.5 s together. The pauses of the
+    /// other policies suit a service, whose first retry after 3 or 30 s is too late for two threads
+    /// that write the same entity.
+    pub fn in_process() -> Self {
+        let [z, min, max] = [2, 1, 200].map(Duration::from_millis);
+        Self::exponential_within(z, min, max).with_retries(RETRIES_IN_PROCESS)
     }
 
     /// Returns a policy with the same pauses and another number of retries. If there are more than
@@ -291,6 +304,16 @@ mod tests {
     #[test]
     fn the_client_library_of_2010() {
         check_within(&RetryPolicy::client_2010(), &[(2.4, 3.6), (21.6, 32.4), (64.8, 90.0)]);
+    }
+
+    #[test]
+    fn retries_in_a_process_are_short() {
+        let all: Vec<f64> = seconds(RetryPolicy::in_process().pauses(7));
+        assert!(
+            (0.002..0.004).contains(&all[0]) && all.iter().all(|pause| *pause <= 0.2),
+            "{all:?}"
+        );
+        assert_eq!(all.len(), 12);
     }
 
     #[test]

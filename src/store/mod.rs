@@ -6,8 +6,8 @@
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `reference` (such texts),
-//! `pages`, `slice` (parts of the key space), `groups` (limits), `workers` (requests at once),
-//! `load`, `copy`, `compare`, `dialect` (rules in which services differ).
+//! `update` (with closures), `pages`, `slice` (parts of the key space), `groups` (limits),
+//! `workers` (requests at once), `load`, `copy`, `compare`, `dialect` (differences of services).
 
 #[cfg(feature = "remote")]
 pub(crate) mod compare;
@@ -32,6 +32,7 @@ pub(crate) mod remote;
 #[cfg(feature = "remote")]
 pub(crate) mod slice;
 mod table_store;
+mod update;
 #[cfg(feature = "remote")]
 pub(crate) mod workers;
 
@@ -44,3 +45,6 @@ pub(crate) use self::reference::{Reference, foreign};
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};
 pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};
+pub use self::update::{PartitionView, transact, update};
+#[cfg(all(feature = "sim", feature = "rest", feature = "remote"))]
+pub(crate) use self::update::{transact_with, update_with};

@@ -9,8 +9,9 @@ use crate::table::EntityGroup;
 ///
 /// All verbs block. They take the name of the table, so that no handle costs a round trip. The
 /// kinds and codes of their errors, and the index of the operation that fails in a group, are those
-/// of the methods of [`Table`](crate::Table) with the same name. Durability, snapshots and the
-/// change feed are methods of [`Db`](crate::Db) only.
+/// of the methods of [`Table`](crate::Table) with the same name. [`update`](super::update()) and
+/// [`transact`](super::transact) are verbs with a closure. Durability, snapshots and the change
+/// feed are methods of [`Db`](crate::Db) only.
 ///
 /// ```
 /// use rowstone::store::{Condition, TableStore};

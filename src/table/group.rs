@@ -463,6 +463,13 @@ pub(crate) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
     text
 }
 
+/// Returns the text for an entity of a table in errors.
+pub(crate) fn quoted_entity_of(table: &str, keys: (&str, &str)) -> String {
+    let mut text = quoted_entity(keys);
+    put_quoted(&mut text, " of table", table);
+    text
+}
+
 fn etags(group: &EntityGroup, etag: &ETag) -> Vec<Option<ETag>> {
     group.operations().iter().map(|op| op.entity().map(|_| etag.clone())).collect()
 }

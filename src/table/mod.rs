@@ -28,6 +28,7 @@ pub(crate) use counts::{Breadth, QueryCounts};
 pub(crate) use entry::TableEntry;
 #[cfg(feature = "remote")]
 pub(crate) use group::quoted_entity;
+pub(crate) use group::quoted_entity_of;
 
 use std::fmt;
 use std::sync::Arc;

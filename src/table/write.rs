@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use crate::error::{Code, Error, Result, put_quoted, quoted};
+use crate::error::{Code, Error, Result, quoted};
 use crate::format::key::{decode_part, decode_user_key, partition_of, user_key, with_possible_key};
 use crate::lsm::{Action, Batch, CommitTicket, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::options::Durability;
 
-use super::group::quoted_entity;
+use super::group::quoted_entity_of;
 use super::{Operation, Table, Ticket};
 
 impl Table {
@@ -311,11 +311,7 @@ impl Table {
         let name = &self.entry.name;
         match error.code() == Code::TableNotFound.as_str() {
             true => error.about(|| quoted("table", name)),
-            false => error.about(|| {
-                let mut text = quoted_entity(keys);
-                put_quoted(&mut text, " of table", name);
-                text
-            }),
+            false => error.about(|| quoted_entity_of(name, keys)),
         }
     }
 

@@ -14,14 +14,14 @@ use super::response::{self, PAGE_MAX};
 use super::transport::{Http, Transport};
 use crate::billing::Bill;
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Code, Error, ErrorKind, Result, put_quoted, quoted};
+use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::mutants::mutant;
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
 use crate::store::pages::Repeats;
 use crate::store::table_store::{Condition, EntityPage, PageQuery, TableStore};
-use crate::table::{EntityGroup, Operation, quoted_entity};
+use crate::table::{EntityGroup, Operation, quoted_entity_of};
 
 /// A Table service at another address. Cheap to clone; clones share connections.
 ///
@@ -191,7 +191,8 @@ impl Remote {
     /// Adds the table or entity of a request; the service, if it has no such table.
     fn about(&self, error: Error, table: &str, keys: Option<(&str, &str)>) -> Error {
         let service = self.endpoint().name();
-        let object = || keys.map_or_else(|| quoted("table", table), |keys| named(table, keys));
+        let object =
+            || keys.map_or_else(|| quoted("table", table), |keys| quoted_entity_of(table, keys));
         match error.kind() {
             ErrorKind::Io => error.during(format!("request for {}", quoted("table", table))),
             _ if error.code() == Code::TableNotFound.as_str() => {
@@ -229,7 +230,7 @@ fn write(
     etag: Option<ETag>,
 ) -> Write {
     let row = Some((keys.0.to_owned(), keys.1.to_owned()));
-    let (object, table) = (named(table, keys), table.to_owned());
+    let (object, table) = (quoted_entity_of(table, keys), table.to_owned());
     Write { draft, table, object, row, id, etag, is_once: false }
 }
 
@@ -239,13 +240,6 @@ fn etag_of(operation: &Operation) -> Option<&ETag> {
         Operation::Delete { etag, .. } => etag.as_ref(),
         Operation::Insert(_) | Operation::Upsert(_) | Operation::UpsertMerge(_) => None,
     }
-}
-
-/// Returns the name of an entity of a table.
-fn named(table: &str, keys: (&str, &str)) -> String {
-    let mut text = quoted_entity(keys);
-    put_quoted(&mut text, " of table", table);
-    text
 }
 
 impl fmt::Debug for Remote {

@@ -230,7 +230,6 @@ impl Exchange {
                         Err(Error::new(ErrorKind::OutcomeUnknown, ""))
                     }
                     None => Err(last),
-                    Some(_) if mutant!("repeat-409") && last.status() == 409 => Err(last),
                     Some(_) if mutant!("repeat-404") && is_delete && last.status() == 404 => {
                         Ok(found(ETag::from(Seq::MAX)))
                     }

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -15,6 +15,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, SendBody, Timeout, http};
 
 use crate::error::{Code, Doing as _, Error, Result};
+use crate::sync::pause;
 
 /// One request, with a signed set of headers.
 #[derive(Clone)]
@@ -195,9 +196,7 @@ impl Transport for Http {
     }
 
     fn wait(&self, time: Duration) {
-        // Nothing is ever sent, so this ends when the time is over.
-        let (_sender, receiver) = mpsc::channel::<()>();
-        let _ = receiver.recv_timeout(time);
+        pause(time);
     }
 }
 

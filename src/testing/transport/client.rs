@@ -1,16 +1,19 @@
 //! A simulated client: each turn is one call of [`Remote`], or a few that belong together. Its
 //! choices depend on a seed and on the answers that it got.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ledger::{Action, ID, Key, Verb, Write};
 use super::network::{Line, Network, Turn, open_remote};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity};
 use crate::rng::Rng;
-use crate::store::{Condition, PageQuery, Remote, RemoteOptions, TableStore};
+use crate::store::{
+    Condition, PageQuery, Remote, RemoteOptions, TableStore, transact_with, update_with,
+};
 use crate::table::{EntityGroup, Operation};
 
 pub(super) const MAIN: &str = "main";
@@ -93,7 +96,7 @@ impl Client {
         Write { key, verb, condition, value: self.rng.below(2) as i32 }
     }
 
-    fn write_one(&mut self, write: Write) -> Result<(), ErrorKind> {
+    fn write_one(&mut self, write: Write) {
         let (call, _) = self.begin(Action::Write(vec![write.clone()]));
         let Write { key: Key { table, partition, row }, verb, condition, .. } = &write;
         let result = match verb {
@@ -104,9 +107,9 @@ impl Client {
         };
         let result = result.map(|etag| vec![etag]);
         self.end(call, result.as_deref());
-        let etags = result.map_err(|error| error.kind())?;
-        self.learn(&[write], etags);
-        Ok(())
+        if let Ok(etags) = result {
+            self.learn(&[write], etags);
+        }
     }
 
     fn learn(&mut self, writes: &[Write], etags: Vec<Option<ETag>>) {
@@ -193,27 +196,59 @@ impl Client {
         }
     }
 
-    /// Increments the counter: reads it, and replaces it if it has not changed since.
+    /// Increments the counter with a closure, which notes each write before it is sent.
     fn increment(&mut self) {
-        for _ in 0..3 {
-            let Some(found) = self.read(COUNTER) else { return };
-            let (Ok(value), Some(etag)) = (found.get::<i32>("N"), found.etag()) else {
-                let ledger = &mut self.network.state.lock().ledger;
-                return ledger.fail(|| format!("no counter in {found:?}"));
-            };
-            let (verb, condition) = (Verb::Replace, Condition::Match(etag));
-            let result = self.write_one(Write { key: COUNTER, verb, condition, value: value + 1 });
-            let mut state = self.network.state.lock();
-            match result {
-                Ok(()) => *state.counts.entry(INCREMENTS).or_default() += 1,
-                Err(ErrorKind::PreconditionFailed) => continue,
-                Err(ErrorKind::OutcomeUnknown) => {
-                    *state.counts.entry(UNKNOWN_INCREMENTS).or_default() += 1;
+        let mut rng = Rng::from_seed(self.rng.next_u64());
+        let is_group = self.rng.chance(1, 2);
+        let (write, start) = (Cell::new(None), Cell::new(self.begin(Action::Read).1));
+        let change = |found: &mut Entity| {
+            write.set(Some(self.begin_increment(found, start.get())?));
+            Ok(())
+        };
+        // The closure runs again only if the service has refused its last write.
+        let wait = |pause| {
+            let changed = Error::refused(Code::UpdateConditionNotSatisfied);
+            write.take().into_iter().for_each(|call| self.end(call, Err(&changed)));
+            self.network.pass(pause);
+            start.set(self.begin(Action::Read).1);
+        };
+        let Key { table, partition, row } = COUNTER;
+        let result = if is_group {
+            transact_with(&mut rng, wait, &self.remote, table, partition, |view| {
+                let mut group = EntityGroup::new(partition);
+                if let Some(mut found) = view.get(row)? {
+                    change(&mut found)?;
+                    group.replace(found)?;
                 }
-                Err(_) => {}
-            }
-            return;
+                Ok(group)
+            })
+        } else {
+            let etag = update_with(&mut rng, wait, &self.remote, table, (partition, row), change);
+            etag.map(|etag| vec![Some(etag)])
+        };
+        match (write.take(), &result) {
+            (Some(call), _) => self.end(call, result.as_deref()),
+            (None, Err(error)) => self.network.state.lock().ledger.check_refusal(error, false),
+            (None, Ok(_)) => self.network.state.lock().ledger.fail(|| "no counter".to_owned()),
         }
+        let count = match result.map_err(|error| error.kind()) {
+            Ok(_) => INCREMENTS,
+            Err(ErrorKind::OutcomeUnknown) => UNKNOWN_INCREMENTS,
+            Err(_) => return,
+        };
+        *self.network.state.lock().counts.entry(count).or_default() += 1;
+    }
+
+    /// Increments the counter that a read from `start` on found, and begins the call that writes
+    /// it. Returns its number.
+    fn begin_increment(&self, found: &mut Entity, start: u64) -> Result<usize> {
+        let start = self.start_of_read(start);
+        self.network.state.lock().ledger.check_get(COUNTER, start, Some(&*found));
+        let value = found.get::<i32>("N")? + 1;
+        let condition = found.etag().map_or(Condition::Any, Condition::Match);
+        found.set("N", value);
+        let write = Write { key: COUNTER, verb: Verb::Replace, condition, value };
+        Ok(self.begin(Action::Write(vec![write])).0)
     }
 
     fn change_table(&mut self) {
@@ -248,7 +283,7 @@ impl Turn for Client {
             0..8 => {
                 let key = self.random_key();
                 let write = self.random_write(key);
-                self.write_one(write).ok();
+                self.write_one(write);
             }
             8..11 => self.write_group(),
             11..13 => {

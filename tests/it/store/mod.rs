@@ -17,6 +17,7 @@ mod tables;
 #[cfg(feature = "serde")]
 mod todo;
 mod types;
+mod updates;
 mod verbs;
 
 use std::collections::BTreeSet;
@@ -116,6 +117,7 @@ fn run(store: &dyn TableStore, deviations: &[Deviation]) -> usize {
     contract.limits();
     contract.keys();
     contract.groups();
+    contract.updates();
     contract.queries();
     contract.pages();
     contract.tables();

@@ -13,8 +13,9 @@ use crate::store::remote::endpoint::Endpoint;
 use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::remote::{Remote, RemoteOptions};
 use crate::store::table_store::{Condition, PageQuery, TableStore};
+use crate::store::update::{PartitionView, transact_with, update_with};
 use crate::sync::Mutex;
-use crate::table::EntityGroup;
+use crate::table::{EntityGroup, Operation};
 
 const SERVICE_TIME: Duration = Duration::from_secs(30);
 const READ: &str = "W/\"read\"";
@@ -130,6 +131,25 @@ fn read_etag() -> Condition {
     Condition::Match(READ.parse().unwrap())
 }
 
+/// A write through a closure, of which each run is in the trace.
+fn raise(remote: &Remote, runs: &Script, is_group: bool) -> Result<()> {
+    let (mut rng, wait) = (Rng::from_seed(1), |time| runs.wait(time));
+    let change = |entity: &mut Entity| {
+        runs.trace.lock().push("run");
+        entity.set("Price", 2);
+        Ok(())
+    };
+    if !is_group {
+        return update_with(&mut rng, wait, remote, "parts", ("p", "r"), change).map(drop);
+    }
+    let build = |view: &mut PartitionView<'_>| {
+        let mut entity = view.get("r")?.expect("the script has it");
+        change(&mut entity)?;
+        EntityGroup::from_operations([Operation::Merge(entity, None)])
+    };
+    transact_with(&mut rng, wait, remote, "parts", "p", build).map(drop)
+}
+
 /// Runs a verb over `steps`, and compares the result and the trace with the expected ones.
 #[track_caller]
 fn check<T: std::fmt::Debug>(
@@ -195,6 +215,40 @@ fn a_refused_repeat_is_success_only_if_a_read_finds_the_request_id() {
     let drop = |remote: &Remote| remote.delete_table("parts");
     let missing = Refused(404, "ResourceNotFound");
     check(with_id(), &[Lost, missing], drop, UNKNOWN, "DELETE wait DELETE");
+}
+
+/// A 412 of the first try is a conflict. A 412 of a repeat after a lost answer may be due to the
+/// first try.
+#[test]
+fn a_closure_runs_again_only_after_a_refusal_of_a_first_try() {
+    let changed = Refused(412, "UpdateConditionNotSatisfied");
+    let (read, other) = (Other(READ), Other("W/\"other\""));
+    #[track_caller]
+    fn check(
+        options: RemoteOptions,
+        steps: &[Step],
+        is_group: bool,
+        expected: Result<(), ErrorKind>,
+        trace: &str,
+    ) {
+        let (remote, script) = scripted(steps, options, "https://acme.table.example.com");
+        let result = raise(&remote, &script, is_group).map_err(|error| error.kind());
+        assert_eq!((script.trace.lock().join(" "), result), (trace.to_owned(), expected));
+    }
+    let again = "GET run PUT pause GET run PUT";
+    check(with_id(), &[read, changed, other, Done], false, Ok(()), again);
+    let steps = [read, Lost, changed, other, other];
+    let trace = "GET run PUT pause PUT GET wait GET";
+    check(with_id(), &steps, false, UNKNOWN, trace);
+    let trace = "GET run POST pause POST GET wait GET";
+    check(with_id(), &steps, true, UNKNOWN, trace);
+    // The read finds the first ETag, so nothing was done, and the 412 was for another reason.
+    let steps = [read, Lost, changed, read, read, Done];
+    let trace = "GET run PUT pause PUT wait GET pause GET run PUT";
+    check(RemoteOptions::new(), &steps, false, Ok(()), trace);
+    check(with_id(), &[read, Lost, Done], false, Ok(()), "GET run PUT pause PUT");
+    let missing = Refused(404, "ResourceNotFound");
+    check(with_id(), &[missing], false, Err(ErrorKind::NotFound), "GET");
 }
 
 #[test]
