@@ -399,11 +399,12 @@ mod tests {
         let db = accounts();
         let texts = [("accounts", "cy"), ("none", "ann")].map(|(table, row)| {
             let error = update(&db, table, PARTITION, row, |_| Ok(())).unwrap_err();
-            format!("{} {error}", error.code())
+            let text = error.to_string();
+            format!("{} {}", error.code(), &text[text.find('(').unwrap()..])
         });
         let expected = [
-            "ResourceNotFound entity 'bank' 'cy' of table 'accounts': The specified resource does not exist.",
-            "TableNotFound table 'none': The table specified does not exist.",
+            "ResourceNotFound (entity 'bank' 'cy' of table 'accounts')",
+            "TableNotFound (table 'none')",
         ];
         assert_eq!(texts, expected);
     }

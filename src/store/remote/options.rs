@@ -48,8 +48,8 @@ impl RemoteOptions {
     /// of the property tells whether the write took effect. Default: no property.
     ///
     /// The property counts as one of the 252 of an entity, and replaces an earlier value. If other
-    /// programs merge into these entities without setting the property, the ETag that a write
-    /// returns after a lost answer may be that of their merge.
+    /// programs merge into these entities, or read and replace them, without setting the property,
+    /// the ETag that a write returns after a lost answer may be that of their write.
     pub fn request_id(self, property: impl Into<String>) -> Self {
         Self { request_id: Some(property.into()), ..self }
     }

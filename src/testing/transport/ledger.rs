@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::model::{ETag, Entity};
+use crate::model::{ETag, Entity, Guid};
 use crate::store::Condition;
 
 /// The address of an entity.
@@ -77,7 +77,8 @@ struct Version {
     /// `None` if the entity is absent.
     etag: Option<ETag>,
     call: Option<usize>,
-    is_merge: bool,
+    /// Whether the write kept the request id of the version before.
+    keeps_id: bool,
 }
 
 /// Everything that happened in a run. A time is the number of effects so far.
@@ -147,7 +148,7 @@ impl Ledger {
 
     /// Adds an entity that exists before the first call.
     pub(super) fn begin_with(&mut self, key: Key, etag: Option<ETag>) {
-        let version = Version { at: self.now, etag, call: None, is_merge: false };
+        let version = Version { at: self.now, etag, call: None, keeps_id: false };
         self.versions.entry(key).or_default().push(version);
     }
 
@@ -194,8 +195,9 @@ impl Ledger {
             if !write.is_done(before.as_ref(), after.as_ref()) {
                 self.fail(|| format!("another effect: {write:?} made {before:?} to {after:?}"));
             }
-            let (at, is_merge) = (self.now, write.verb == Verb::Merge);
-            let version = Version { at, etag: etag(after), call: Some(call), is_merge };
+            let id = |row: &Option<Entity>| row.as_ref().and_then(|row| row.get::<Guid>(ID).ok());
+            let (at, keeps_id) = (self.now, id(before).is_some() && id(before) == id(after));
+            let version = Version { at, etag: etag(after), call: Some(call), keeps_id };
             self.versions.entry(write.key).or_default().push(version);
         }
     }
@@ -208,8 +210,8 @@ impl Ledger {
         self.effect(call);
         let Action::DeleteTable(table) = self.calls[call].action else { return };
         for (_, versions) in self.versions.iter_mut().filter(|(key, _)| key.table == table) {
-            let (at, call, is_merge) = (self.now, Some(call), false);
-            versions.push(Version { at, etag: None, call, is_merge });
+            let (at, call, keeps_id) = (self.now, Some(call), false);
+            versions.push(Version { at, etag: None, call, keeps_id });
         }
     }
 
@@ -291,8 +293,7 @@ impl Ledger {
     fn holds(&self, call: usize, write: &Write, etag: &ETag) -> bool {
         let mut is_own = false;
         for version in self.versions.get(&write.key).into_iter().flatten() {
-            is_own =
-                version.call == Some(call) || is_own && version.is_merge && version.etag.is_some();
+            is_own = version.call == Some(call) || is_own && version.keeps_id;
             if is_own && version.etag.as_ref() == Some(etag) {
                 return true;
             }
