@@ -28,6 +28,8 @@ use crate::options::Durability;
     BACKUP, and in `files` below it, for a file with the same unique id, whatever its name, checks all of that, and puts \
     a copy in its place. Nothing else changes: rows written since the backup are in other files and in the log, and stay. \
     The backup is only read.\n\n\
+    Without `--file` it also reads the manifest and the logs. Damage in them is printed as a problem and stays. If the \
+    problem is in a log that is kept for the change feed, no table is affected, and the log is removed later.\n\n\
     Exits with status 1 if damage is left: then `rowstone repair` saves what can be proven.\n\n\
     Examples:\n  rowstone verify shop\n  rowstone heal shop --from shop-monday\n  \
     rowstone heal shop --from shop-monday --file 000012.sst"
@@ -101,6 +103,7 @@ fn write_healed(output: &mut Output, report: &HealReport, is_json: bool) -> io::
             (None, None) => {}
         }
     }
+    report.problems.iter().try_for_each(|problem| output.fold("problem: ", problem))?;
     let healed = report.files.iter().filter(|file| file.healed.is_some()).count();
     let (checked, damaged) = (counted(report.checked, "file", "files"), report.files.len());
     writeln!(output, "{checked} checked, {damaged} damaged, {healed} healed")

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Db;
+use crate::check::{VerifyReport, verify_logs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lsm::{Engine, FileReplacement, Healed, Inspector, OnBytes, SoundCopies};
 use crate::manifest::FileEntry;
@@ -51,12 +52,15 @@ pub struct HealReport {
     pub checked: u64,
     /// The damaged files.
     pub files: Vec<FileOutcome>,
+    /// The damage found in logs and in the manifest, which are not replaced. A damaged log that is
+    /// kept only for the change feed affects no table. Empty if only one file was to be healed.
+    pub problems: Vec<String>,
 }
 
 impl HealReport {
-    /// Whether no damaged file remains.
+    /// Whether no damage remains in the files that were read.
     pub fn is_healed(&self) -> bool {
-        self.files.iter().all(|file| file.why.is_none())
+        self.problems.is_empty() && self.files.iter().all(|file| file.why.is_none())
     }
 }
 
@@ -75,7 +79,8 @@ impl Db {
     /// one by an undamaged copy. A copy is a file with the same unique id, under any name, in the
     /// directory `from` or in its subdirectory `files`. The file is copied, and the copy is checked
     /// as a whole before it is used. `from` is a checkpoint, a backup, or any directory with such
-    /// files; it is not changed. The database may be in use. Reads that began earlier may still
+    /// files; it is not changed. Without `file`, the manifest and the logs are also read, and damage
+    /// in them is reported. The database may be in use. Reads that began earlier may still
     /// fail with `Corruption`. `progress` is called with the bytes read since the last call.
     ///
     /// ```
@@ -187,6 +192,11 @@ fn replace_damaged(
                 Healed::Gone => continue,
             };
         report.files.push(FileOutcome { damaged, healed, why });
+    }
+    if name.is_none() {
+        let mut logs = VerifyReport::default();
+        verify_logs(engine, &mut logs)?;
+        report.problems = logs.problems;
     }
     Ok(report)
 }

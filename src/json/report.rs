@@ -93,10 +93,15 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&self, name: &str) -> String {
-        match self.get(name).map(Scalar::read) {
-            Some(Ok(Scalar::String(text))) => text.into_owned(),
-            _ => String::new(),
-        }
+        self.get(name).map(text_of).unwrap_or_default()
+    }
+}
+
+/// Returns the string `value`, or an empty string if the value has another type.
+fn text_of(value: &RawValue) -> String {
+    match Scalar::read(value) {
+        Ok(Scalar::String(text)) => text.into_owned(),
+        _ => String::new(),
     }
 }
 
@@ -155,6 +160,7 @@ fn read_bound(bound: Option<&RawValue>) -> Result<Option<RangeBound>> {
 pub(crate) fn put_healed(object: &mut Object<'_>, report: &HealReport) {
     object.raw("checked", report.checked);
     object.objects("files", &report.files, put_outcome);
+    object.texts("problems", report.problems.iter());
 }
 
 fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
@@ -187,7 +193,11 @@ pub(super) fn read_healed(report: &RawValue) -> Result<HealReport> {
         };
         Ok(FileOutcome { damaged, healed: text("from").zip(text("now")), why: text("why") })
     };
-    Ok(HealReport { checked: report.number("checked"), files: report.items("files", outcome)? })
+    Ok(HealReport {
+        checked: report.number("checked"),
+        files: report.items("files", outcome)?,
+        problems: report.items("problems", |problem| Ok(text_of(problem)))?,
+    })
 }
 
 pub(crate) fn put_copied(object: &mut Object<'_>, summary: &CopySummary) {

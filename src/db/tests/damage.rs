@@ -352,6 +352,32 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     }
 }
 
+/// Opening does not read a log that is kept only for the change feed, and healing does not replace
+/// it. So the report names the damage.
+#[test]
+fn trap_24_healing_reports_damage_in_kept_logs() {
+    let fs = MemFs::new();
+    let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    db.flush().unwrap();
+    db.checkpoint("backup").unwrap();
+    db.close().unwrap();
+    let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).min().unwrap();
+    damage(&fs, &log, |bytes| bytes[2_000] ^= 1);
+    let table = tables_of(&fs, "db").pop().unwrap();
+    flip(&fs, &table);
+    let options = || options(&fs).keep_changes(1 << 30);
+    let report = options().heal("db", None, "backup", |_| ()).unwrap();
+    assert!(report.files.len() == 1 && report.files[0].healed.is_some(), "{report:?}");
+    assert!(!report.is_healed() && report.problems.len() == 1, "{report:?}");
+    assert!(report.problems[0].contains(&log), "{report:?}");
+    let db = options().open("db").unwrap();
+    assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).count().unwrap(), 100);
+    assert_eq!(db.verify().unwrap().problems, report.problems);
+    assert_eq!(db.heal(None, "backup", |_| ()).unwrap().problems, report.problems);
+}
+
 /// A log kept for the change feed contains old versions that are no longer in table files. Salvage
 /// must not take them for current ones.
 #[test]
