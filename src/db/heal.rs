@@ -79,9 +79,10 @@ impl Db {
     /// one by an undamaged copy. A copy is a file with the same unique id, under any name, in the
     /// directory `from` or in its subdirectory `files`. The file is copied, and the copy is checked
     /// as a whole before it is used. `from` is a checkpoint, a backup, or any directory with such
-    /// files; it is not changed. Without `file`, the manifest and the logs are also read, and damage
-    /// in them is reported. The database may be in use. Reads that began earlier may still
-    /// fail with `Corruption`. `progress` is called with the bytes read since the last call.
+    /// files; it is not changed. Without `file`, the manifest and the logs are also read, and the
+    /// report lists damage in them. The database may be in use. Reads that began earlier may still
+    /// fail with `Corruption`. `progress` is called with the bytes read from table files since the
+    /// last call.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

@@ -355,7 +355,7 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
 /// Opening does not read a log that is kept only for the change feed, and healing does not replace
 /// it. So the report names the damage.
 #[test]
-fn trap_24_healing_reports_damage_in_kept_logs() {
+fn healing_reports_damage_in_kept_logs() {
     let fs = MemFs::new();
     let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
     let table = db.create_table("things").unwrap();
