@@ -171,6 +171,7 @@ mod inspect;
 mod load;
 mod log_syncs;
 mod logs;
+mod long_logs;
 mod moving;
 mod notes;
 mod read_only;

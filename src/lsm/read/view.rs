@@ -57,6 +57,14 @@ impl Slot {
         self.memtable.bytes() >= memtable_bytes / 2
             || self.memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
     }
+
+    /// True if replay must continue in another memtable. The limit is a quarter above the usual
+    /// one, because the commits of a memtable may take more memory when they are replayed.
+    pub(crate) fn is_overfull(&self, memtable_bytes: usize) -> bool {
+        self.memtable.seq_max().is_some()
+            && (self.memtable.bytes() >= memtable_bytes.saturating_add(memtable_bytes / 4)
+                || self.memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX)
+    }
 }
 
 impl View {

@@ -290,7 +290,7 @@ impl Logs {
         };
         let commit = (record.seq, record.payload.len());
         self.rows
-            .take(sst.seed, &slot.memtable, commit, &group, &mut self.drops)
+            .take(sst.seed, Some(&slot.memtable), commit, &group, &mut self.drops)
             .map_err(damage)?;
         (self.last, self.commits) = (record.seq, self.commits + 1);
         Ok(())

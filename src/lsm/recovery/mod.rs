@@ -11,5 +11,6 @@ pub(super) mod inspect;
 pub(super) mod open;
 pub(super) mod read_only;
 pub(super) mod replay;
+mod resume;
 pub(super) mod wal_rows;
 pub(super) mod wal_tail;

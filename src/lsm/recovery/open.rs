@@ -32,7 +32,8 @@ use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
 use crate::write_accounting::{Cause, Meter};
 
-use super::replay::{Replayed, accepted, replay};
+use super::replay::{Replayed, accepted, accepts_writes, replay};
+use super::resume::resume;
 use super::wal_rows::Drops;
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::fifo_tables::FifoEviction;
@@ -49,10 +50,6 @@ use crate::lsm::write::group_commit::GroupCommit;
 use crate::lsm::write::log_queue::{LastSeqs, LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
-
-/// The maximum number of logs whose commits are replayed into one memtable. Short sessions leave
-/// many small logs.
-const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
@@ -71,6 +68,8 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 /// 6. Remove orphans, unless the manifest may have lost edits. Begin a new log that states where
 ///    the last one ended, and start background work. After a clean close the new log is deferred to
 ///    the first commit, so a read-only session writes nothing.
+/// 7. If the memtables had no room for all commits, insert the others and flush meanwhile
+///    (`resume`). No file of this opening is named before.
 ///
 /// # Errors
 /// `NotFound` if the directory holds no database and the options do not allow creating one;
@@ -104,7 +103,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     };
     manifest.count_with(&meter);
     let env = Arc::new(new_env(dir, options, &manifest, (fs, meter))?);
-    let replayed = replay(&env, &manifest, &names)?;
+    let replayed = replay(&env, &manifest, &names, Some(env.options.frozen_max + 1))?;
     env.meter.add(&replayed.found);
     recovered.commits = replayed.commits;
     recovered.torn.extend(replayed.torn.iter().cloned());
@@ -238,13 +237,15 @@ fn new_env(
     Ok(Env::new(dir, options, sst, [fs, cached_fs], meter))
 }
 
-/// True if the database was closed cleanly and nothing was written since.
+/// True if the database was closed cleanly and nothing was written since, unless the replay must
+/// flush. A flush would begin the new log, and link it to a memtable to which older logs are not
+/// linked yet.
 fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
     // The clean-close edit is written after the closing record is durable. The record alone does
     // not prove that the close completed.
     let close = close.map(|close| (close.log, close.end));
     let last = replayed.accepted.last().map(|log| (log.number, log.accepted_end));
-    replayed.is_clean && last.is_some() && last == close
+    replayed.inserted.is_none() && replayed.is_clean && last.is_some() && last == close
 }
 
 /// Makes the accepted log records durable. After an unclean end they may exist only in the page
@@ -393,21 +394,25 @@ fn begin(
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
-    let (mut queue, number) = match last_log.filter(|_| is_closed) {
-        Some(log) => (behind(&env, log, &replayed)?, None),
-        None => {
-            let queue = begin_log(&env, &mut manifest, last_log, &replayed, &ttl)?;
-            let number = queue.position().file;
-            (queue, Some(number))
-        }
+    let mut queue = match last_log.filter(|_| is_closed) {
+        Some(log) => behind(&env, log, &replayed)?,
+        None => begin_log(&env, &mut manifest, last_log, &replayed, &ttl)?,
     };
+    let number = queue.position().file;
     queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
     let executor = Executor::behind(&env.loads.bell);
     let rate_limit = env.options.targets.map(RateLimit::new);
-    let logged = (memtables(&env, replayed.slots, number), replayed.drops);
-    let mut maintenance = assemble(env, manifest, (queue, replayed.last), logged, ttl, executor);
+    let memtables = match replayed.inserted {
+        None => memtables(&env, replayed.slots, (!is_closed).then_some(number)),
+        Some(_) => replayed.slots.into_iter().rev().map(Arc::new).collect(),
+    };
+    let (last, logged) = (replayed.last, (memtables, replayed.drops));
+    let mut maintenance = assemble(env, manifest, (queue, last), logged, ttl, executor);
     maintenance.writer.rate_limit = rate_limit;
     (maintenance.writer.space_limit, maintenance.eviction) = disk.unzip();
+    if let Some(inserted) = replayed.inserted {
+        resume(&maintenance, inserted, &replayed.accepted, number)?;
+    }
     Ok(maintenance)
 }
 
@@ -445,10 +450,7 @@ pub(super) fn memtables(
     mut replayed: Vec<Slot>,
     number: Option<FileNumber>,
 ) -> Vec<Arc<Slot>> {
-    let goes_on = replayed.last().is_some_and(|slot| {
-        !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
-    });
-    if goes_on {
+    if replayed.last().is_some_and(|slot| accepts_writes(env, slot)) {
         if let Some(last) = replayed.last_mut() {
             last.logs.extend(number);
         }

@@ -90,7 +90,7 @@ fn recover(dir: &Path, options: Options, opened: Result<Opened>) -> Result<Arc<E
         Arc::new(CachedHandleFs::new(Arc::clone(&fs), handles_max))
     };
     let env = Env::new(dir, options, sst, [fs, reading], Meter::new(dir));
-    let replayed = replay(&env, &manifest, &names)?;
+    let replayed = replay(&env, &manifest, &names, None)?;
     env.meter.add(&replayed.found);
     recovered.commits = replayed.commits;
     recovered.torn.extend(replayed.torn);

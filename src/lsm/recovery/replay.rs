@@ -35,6 +35,9 @@ use crate::lsm::write::log_queue::LastSeqs;
 pub(in crate::lsm) struct Replayed {
     /// The memtables with their logs, oldest first.
     pub(in crate::lsm) slots: Vec<Slot>,
+    /// The last commit in the memtables, if they had no room for later commits. These were only
+    /// checked.
+    pub(in crate::lsm) inserted: Option<Seq>,
     /// The logs that hold accepted records, oldest first.
     pub(in crate::lsm) accepted: Vec<Predecessor>,
     /// Logs without records, and logs whose records were all dropped.
@@ -64,6 +67,8 @@ struct Replay<'a> {
     out: Replayed,
     seq_reservation: Seq,
     rows: LogRows,
+    /// The maximum number of memtables; `None` to insert all commits.
+    slots_max: Option<usize>,
     /// The positions up to which the wear account includes log bytes and user bytes, respectively.
     counted: Option<(Position, Position)>,
     /// Readers of logs whose first record was read, kept open for replay.
@@ -74,12 +79,23 @@ struct Replay<'a> {
 /// replay. After a clean close only one log exists.
 const READERS_MAX: usize = 8;
 
-/// Replays all logs of `manifest`. `names` lists the files in its directory.
+/// The maximum number of logs whose commits are replayed into one memtable. Short sessions leave
+/// many small logs.
+const LOGS_PER_MEMTABLE_MAX: usize = 8;
+
+/// Replays all logs of `manifest`. `names` lists the files in its directory. With `slots_max`, the
+/// memory is bounded: full memtables are switched inside a log too, and commits for which so many
+/// memtables have no room are only checked. [`resume`](super::resume) inserts them.
 ///
 /// # Errors
 /// `Corruption` if a durable offset covers missing data, `Unsupported` for records of a newer
 /// build, `Io`.
-pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
+pub(in crate::lsm) fn replay(
+    env: &Env,
+    manifest: &Manifest,
+    names: &[String],
+    slots_max: Option<usize>,
+) -> Result<Replayed> {
     let version = manifest.version();
     let (last, used) = (version.seq_max(), version.seq_used());
     let out = Replayed { last, used, ..Replayed::default() };
@@ -91,6 +107,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
         out,
         seq_reservation: Seq::ZERO,
         rows: LogRows::default(),
+        slots_max,
         counted: version.account.as_ref().map(|account| (account.log_end, account.user_end)),
         readers: Vec::new(),
     };
@@ -109,6 +126,11 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
 pub(super) fn accepted(options: &Options, short: Error) -> Result<String> {
     let text = format!("accepted: {short}");
     if options.accept_short_logs { Ok(text) } else { Err(short) }
+}
+
+/// True if new commits may be inserted into the last memtable of a replay.
+pub(super) fn accepts_writes(env: &Env, slot: &Slot) -> bool {
+    !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
 }
 
 /// Decodes the contents of a log's record.
@@ -294,7 +316,7 @@ impl Replay<'_> {
         } else {
             let (number, id, accepted_end) = (log.number, log.id, end);
             self.out.accepted.push(Predecessor { number, id, accepted_end });
-            if let Some(slot) = self.out.slots.last_mut() {
+            if let (None, Some(slot)) = (self.out.inserted, self.out.slots.last_mut()) {
                 slot.logs.push(log.number);
             }
         }
@@ -305,10 +327,34 @@ impl Replay<'_> {
     fn begin_slot(&mut self) {
         let options = &self.env.options;
         let is_full = |slot: &Slot| slot.is_half_full(options.memtable_bytes);
-        if self.out.slots.last().is_none_or(is_full) {
-            let id = self.out.slots.len() as u64;
-            let memtable = Arc::new(Memtable::new(id, options.memtable_bytes, 0));
-            self.out.slots.push(Slot { memtable, logs: Vec::new() });
+        if self.out.slots.last().is_none_or(is_full) && self.has_room() {
+            self.push_slot();
+        }
+    }
+
+    fn push_slot(&mut self) {
+        let id = self.out.slots.len() as u64;
+        let memtable = Arc::new(Memtable::new(id, self.env.options.memtable_bytes, 0));
+        self.out.slots.push(Slot { memtable, logs: Vec::new() });
+    }
+
+    /// True if another memtable may be begun.
+    fn has_room(&self) -> bool {
+        self.slots_max.is_none_or(|most| self.out.slots.len() < most.max(1))
+    }
+
+    /// Begins another memtable if the last one is full. If none may be begun, no further commit is
+    /// inserted.
+    fn make_room(&mut self) {
+        let memtable_bytes = self.env.options.memtable_bytes;
+        let is_overfull = |slot: &Slot| slot.is_overfull(memtable_bytes);
+        if self.slots_max.is_none() || !self.out.slots.last().is_some_and(is_overfull) {
+            return;
+        }
+        if self.has_room() {
+            self.push_slot();
+        } else if self.out.inserted.is_none() {
+            self.out.inserted = Some(self.previous);
         }
     }
 
@@ -446,10 +492,12 @@ impl Replay<'_> {
         if record.seq <= self.previous {
             return Err(Problem(format!("commit #{} after #{}", record.seq, self.previous)));
         }
+        self.make_room();
         self.previous = record.seq;
-        let Some(slot) = self.out.slots.last() else { return Ok(()) };
+        let slot = self.out.slots.last().filter(|_| self.out.inserted.is_none());
+        let memtable = slot.map(|slot| &*slot.memtable);
         let commit = (record.seq, record.payload.len());
-        self.rows.take(self.env.seed, &slot.memtable, commit, group, &mut self.out.drops)?;
+        self.rows.take(self.env.seed, memtable, commit, group, &mut self.out.drops)?;
         self.out.last = self.out.last.max(record.seq);
         self.out.used = self.out.used.max(record.seq);
         self.out.commits += 1;

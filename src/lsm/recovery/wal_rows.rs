@@ -63,11 +63,11 @@ impl LogRows {
 
     /// Inserts the entries of commit `seq` into `memtable` and adds its drops to `drops`. If the
     /// commit has a range tombstone, `bytes`, the length of the commit's payload, counts towards
-    /// the memtable's size.
+    /// the memtable's size. Without a memtable the entries are only checked.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,
-        memtable: &Memtable,
+        memtable: Option<&Memtable>,
         (seq, bytes): (Seq, usize),
         group: &Group<'_>,
         drops: &mut Drops,
@@ -76,14 +76,15 @@ impl LogRows {
         self.insert(seed, memtable, seq, group)?;
         let known = drops.range_tombstones.len();
         drops.take(group, seq);
-        memtable.record_bytes(seq, if drops.range_tombstones.len() > known { bytes } else { 0 });
+        let bytes = if drops.range_tombstones.len() > known { bytes } else { 0 };
+        memtable.iter().for_each(|memtable| memtable.record_bytes(seq, bytes));
         Ok(())
     }
 
     fn insert(
         &mut self,
         seed: HashSeed,
-        memtable: &Memtable,
+        memtable: Option<&Memtable>,
         seq: Seq,
         group: &Group<'_>,
     ) -> Result<(), Problem> {
@@ -99,7 +100,9 @@ impl LogRows {
             if entry.kind == Kind::Put {
                 self.reframe(entry.row)?;
             }
-            memtable.insert(hash(seed, &key), &key, seq, entry.kind, &self.row);
+            if let Some(memtable) = memtable {
+                memtable.insert(hash(seed, &key), &key, seq, entry.kind, &self.row);
+            }
             if is_half {
                 break;
             }
