@@ -111,9 +111,6 @@ impl Maintenance {
     /// Installs the files and deletes the logs (steps 3 and 4 of [`flush_one`](Self::flush_one)).
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
-        if mutant!("early-log-removal") {
-            slot.logs.iter().for_each(|log| self.env().discard(FileName::Wal(*log)));
-        }
         let reserved = self.writer.persist_seq_reservation(self);
         let removed = reserved
             .and_then(|()| self.install_flush(&slot, &files))

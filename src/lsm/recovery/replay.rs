@@ -290,6 +290,7 @@ impl Replay<'_> {
         }
         self.rows.begin_log();
         self.begin_slot();
+        let first = self.out.slots.len();
         let path = self.path(log.number);
         let (mut is_empty, mut order) = (true, RecordOrder::default());
         let mut len = self.durable_len(log);
@@ -316,7 +317,8 @@ impl Replay<'_> {
         } else {
             let (number, id, accepted_end) = (log.number, log.id, end);
             self.out.accepted.push(Predecessor { number, id, accepted_end });
-            if let (None, Some(slot)) = (self.out.inserted, self.out.slots.last_mut()) {
+            let slots = if mutant!("early-log-link") { first } else { self.out.slots.len() };
+            if let (None, Some(slot)) = (self.out.inserted, self.out.slots[..slots].last_mut()) {
                 slot.logs.push(log.number);
             }
         }

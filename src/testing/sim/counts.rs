@@ -39,6 +39,7 @@ named! {
         Close "clean closes",
         Kill "kills",
         PowerCut "power cuts",
+        LongReplay "replays beyond all memtables",
         EndInRecovery "ends during recovery",
         CommitLost "weak commits lost",
         Poisoned "ends of writing",

@@ -34,6 +34,9 @@ pub(super) const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// The bytes of logs that are kept for the change feed: only a few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
+/// Each opening of this number uses smaller memtables, so that replay switches memtables inside a
+/// log.
+const SMALL_OPENING: u64 = 3;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
@@ -111,7 +114,11 @@ impl Engine {
         self.let_go();
         let seed = self.config.seed.wrapping_add(self.openings);
         self.openings += 1;
-        let mut options = options(&self.config, &self.clock).seed(seed).fs(fs);
+        let mut config = self.config.clone();
+        if config.cap.is_none() && self.openings.is_multiple_of(SMALL_OPENING) {
+            config.memtable_bytes /= 4;
+        }
+        let mut options = options(&config, &self.clock).seed(seed).fs(fs);
         options.max_disk = self.config.cap.map(|more| least_limit(&options) + more);
         if self.config.ring && self.config.cap.is_some() {
             options.on_full = OnFull::DropOldest(RING.map(str::to_owned).to_vec());

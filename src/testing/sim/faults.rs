@@ -228,6 +228,9 @@ impl Runner {
                 (Ok(state), None) => {
                     self.well_again(faults_met);
                     self.check_wear()?;
+                    if self.engine.db().stats().get("flushes") != Some(0) {
+                        self.counts.note(Event::LongReplay);
+                    }
                     return self.settle_on(&state, floor);
                 }
                 (_, Some((left, end))) => {

@@ -75,18 +75,18 @@ pub const MUTANTS: &[Mutant] = &[
         "replayed logs are not synced before new commits",
     ),
     entry(
+        "early-log-link",
+        8,
+        "an opening with smaller memtables",
+        "replay links a log to the first memtable with its commits instead of the last",
+    ),
+    entry(
         "untold-length",
         3,
         "kill, then a cut of the last log",
         "the edit that names a log states no length for it",
     ),
     // Flush and manifest.
-    entry(
-        "early-log-removal",
-        8,
-        "kill, power cut or failure within a flush",
-        "a flush removes its logs before the edit that replaces them",
-    ),
     entry(
         "unsynced-names",
         6,
