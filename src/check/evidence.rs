@@ -9,7 +9,6 @@
 //!
 //! This module writes no files; `db::repair` writes the new database.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ use crate::fs::{FileLock, Fs};
 use crate::lsm::RangeTombstones;
 use crate::manifest::{SalvagedManifest, salvaged};
 use crate::model::{Seq, Shapes};
+use crate::sort::SortedMap;
 
 use super::logs::{LogRows, read_all, read_proven, vouched_manifest};
 use super::walk::{FoundIn, Item, KeyFacts, Source, Walk};
@@ -34,7 +34,7 @@ pub(crate) struct Evidence {
     pub(crate) salvaged: SalvagedManifest,
     pub(crate) logs: LogRows,
     range_tombstones: RangeTombstones,
-    pub(crate) dropped: BTreeMap<TableId, Seq>,
+    pub(crate) dropped: SortedMap<TableId, Seq>,
     pub(crate) sources: Vec<Source>,
     /// Existing table files that the manifest does not name.
     pub(crate) unnamed: Vec<FileNumber>,
@@ -124,7 +124,7 @@ impl Evidence {
         let range_tombstones =
             version.range_tombstones.iter().chain(&logs.range_tombstones).cloned().collect();
         let mut dropped = version.dropped.clone();
-        dropped.extend(&logs.dropped);
+        dropped.extend(logs.dropped.iter().map(|(table, seq)| (*table, *seq)));
         Ok(Evidence {
             fs: Arc::clone(fs),
             dir: dir.to_owned(),

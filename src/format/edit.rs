@@ -12,12 +12,12 @@
 mod lived;
 mod wear;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::codec::{Cursor, DecodeError, HashSeed};
 use crate::model::Seq;
 use crate::rng::Rng;
+use crate::sort::SortedMap;
 
 use super::field::{
     Content, Field, FormatError, content, next_field, put_content, put_field, put_optional_content,
@@ -216,7 +216,7 @@ mod identity_tag {
 }
 
 /// The approximate number of bytes of a file that are in a range.
-type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
+type Sizes = SortedMap<(RangeId, FileNumber), u64>;
 
 impl VersionEdit {
     /// Appends the edit as the payload of a record.
@@ -265,7 +265,7 @@ impl VersionEdit {
     /// Decodes the payload of a record.
     pub(crate) fn decode(payload: &[u8]) -> Result<VersionEdit, FormatError> {
         let mut edit = VersionEdit::default();
-        let mut sizes = BTreeMap::new();
+        let mut sizes = SortedMap::default();
         let mut cursor = Cursor::new(EDIT, payload);
         loop {
             let start = cursor.at();

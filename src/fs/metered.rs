@@ -8,12 +8,12 @@
 //!
 //! Locks: `files` is locked before `limits`. Neither is held during calls of the inner file system.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{FileLock, FileRead, FileWrite, Fs, Watch};
+use crate::sort::SortedMap;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The kind of a file, which determines its limit.
@@ -44,7 +44,7 @@ pub(crate) struct Meter {
     tables: AtomicU64,
     others: AtomicU64,
     limits: Mutex<MeterLimits>,
-    files: Mutex<BTreeMap<String, Arc<Counted>>>,
+    files: Mutex<SortedMap<String, Arc<Counted>>>,
 }
 
 /// Limits on the total bytes of the directory's files. The kind of the growing file and the reason
@@ -103,7 +103,7 @@ impl MeteredFs {
             tables: AtomicU64::new(0),
             others: AtomicU64::new(0),
             limits: Mutex::new(MeterLimits::default()),
-            files: Mutex::new(BTreeMap::new()),
+            files: Mutex::new(SortedMap::default()),
         };
         if inner.exists(dir)? {
             for name in inner.list(dir)? {
@@ -183,7 +183,7 @@ impl Meter {
             bytes: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
         };
-        let file = Arc::clone(files.entry(name.to_owned()).or_insert_with(|| Arc::new(new())));
+        let file = Arc::clone(files.get_or_insert_with(name.to_owned(), || Arc::new(new())));
         debug_assert!(!file.is_gone.load(Ordering::Acquire), "a file with a name counts");
         self.set(&file, bytes);
         file

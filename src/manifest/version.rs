@@ -9,7 +9,6 @@
 //!
 //! `store` makes versions durable; `lsm` keeps an obsolete file while it is read.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
+use crate::sort::SortedMap;
 use crate::sst::Sst;
 use crate::sync::{ModelledOnce, OnceLock};
 
@@ -57,13 +57,13 @@ pub(crate) struct Version {
     pub(crate) logs: Vec<LogMeta>,
     /// Every commit up to this Seq is in table files.
     pub(crate) flushed_seq: Seq,
-    files: BTreeMap<FileNumber, Held>,
+    files: SortedMap<FileNumber, Held>,
     /// The total length of all files, in bytes.
     pub(crate) file_bytes: u64,
     /// All ranges, in key order.
     pub(crate) ranges: RangeMap<Arc<FileEntry>>,
     /// Dropped tables with files that still exist, each with the Seq of its drop.
-    pub(crate) dropped: BTreeMap<TableId, Seq>,
+    pub(crate) dropped: SortedMap<TableId, Seq>,
     /// Range tombstones up to the flushed Seq that may still hide older entries.
     pub(crate) range_tombstones: Vec<RangeTombstone>,
     /// The last clean close, kept as long as its log belongs to the version.
@@ -77,7 +77,7 @@ pub(crate) struct Version {
     log_durable: Position,
     /// The lengths of logs, and of the manifest itself, that records have stated since the last
     /// clean close.
-    durable_lens: BTreeMap<FileNumber, u64>,
+    durable_lens: SortedMap<FileNumber, u64>,
     /// The wear account (bytes written since creation), as recorded in the manifest; `None` if an
     /// older build wrote the manifest.
     pub(crate) account: Option<Account>,
@@ -346,8 +346,10 @@ impl Version {
 
     /// Takes over the open readers of the files that `before` also contains.
     pub(super) fn adopt_open_files(&mut self, before: &Version) {
-        for (number, held) in &mut self.files {
-            let known = before.file(*number).filter(|known| known.meta.id == held.entry.meta.id);
+        for held in self.files.values_mut() {
+            let known = before
+                .file(held.entry.meta.number)
+                .filter(|known| known.meta.id == held.entry.meta.id);
             if let Some(sst) = known.and_then(|known| known.sst.get()) {
                 held.entry.sst.get_or_init(|| Arc::clone(sst));
             }
@@ -357,9 +359,9 @@ impl Version {
     /// Adds to `edit` the removal of all files whose last reference `edit` removes, and returns
     /// these files.
     pub(crate) fn remove_unreferenced(&self, edit: &mut VersionEdit) -> Vec<Arc<FileEntry>> {
-        let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
+        let mut gone: SortedMap<FileNumber, usize> = SortedMap::default();
         for (_, file) in &edit.remove_references {
-            *gone.entry(*file).or_default() += 1;
+            *gone.get_or_insert_with(*file, Default::default) += 1;
         }
         for reference in &edit.add_references {
             gone.remove(&reference.file);
@@ -406,9 +408,8 @@ impl Version {
             last.account = self.account;
             // State the lengths in the same edit as the clean close, because applying a clean close
             // clears the lengths that earlier edits stated.
-            let lens =
-                self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
-            last.durable_lens = lens.map(|(number, len)| (*number, *len)).collect();
+            let stated = |log: &LogMeta| Some((log.number, *self.durable_lens.get(&log.number)?));
+            last.durable_lens = self.logs.iter().filter_map(stated).collect();
         }
         edits
     }
@@ -656,12 +657,14 @@ fn take<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
 }
 
 /// Range tombstones, of which several may be equal, by the Seqs of their commits.
-pub(crate) struct RangeTombstoneBag<'a>(BTreeMap<Seq, Vec<&'a RangeTombstone>>);
+pub(crate) struct RangeTombstoneBag<'a>(SortedMap<Seq, Vec<&'a RangeTombstone>>);
 
 impl<'a> RangeTombstoneBag<'a> {
     pub(crate) fn new(range_tombstones: &'a [RangeTombstone]) -> Self {
-        let mut bag: BTreeMap<Seq, Vec<&RangeTombstone>> = BTreeMap::new();
-        range_tombstones.iter().for_each(|it| bag.entry(it.from).or_default().push(it));
+        let mut bag: SortedMap<Seq, Vec<&RangeTombstone>> = SortedMap::default();
+        range_tombstones
+            .iter()
+            .for_each(|it| bag.get_or_insert_with(it.from, Default::default).push(it));
         Self(bag)
     }
 

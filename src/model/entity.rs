@@ -10,7 +10,6 @@
 //! `convert` converts values, `project` makes projections, and `json` implements the JSON form.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ use super::shapes::{Interned, Numbers, Shapes};
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::{Error, Result, quoted};
+use crate::sort::SortedMap;
 
 /// When the first property is added, memory for this many properties is allocated, so that further
 /// properties rarely reallocate. Memory for a name of `NAME_ROOM` bytes is allocated for each of
@@ -80,7 +80,7 @@ struct Built {
 /// The properties that were last set to something that is no value, and the errors. A write of the
 /// entity returns the first of them.
 #[derive(Clone, Default)]
-struct Refused(BTreeMap<String, Error>);
+struct Refused(SortedMap<String, Error>);
 
 /// An entity read from a row: a shared shape, and one allocation with both keys and the body.
 #[derive(Clone)]
@@ -579,8 +579,8 @@ impl Refused {
     /// Returns the error of the property `name`, or of the first one.
     fn check(&self, name: Option<&str>) -> Result<()> {
         let found = match name {
-            Some(name) => self.0.get_key_value(name),
-            None => self.0.first_key_value(),
+            Some(name) => self.0.iter().find(|(other, _)| *other == name),
+            None => self.0.iter().next(),
         };
         match found {
             Some((name, error)) => Err(error.clone().about(|| quoted("property", name))),

@@ -9,7 +9,6 @@
 //!
 //! `space_limit` decides how much to free; `range_tombstones` hides the dropped rows.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -27,6 +26,7 @@ use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
+use crate::sort::{SortedMap, SortedSet};
 
 /// Fractions of the limit on disk use. An eviction frees 1/`EVICT_PART` of the limit in addition to
 /// the missing space, so that not every write must evict. In tables under FIFO eviction, a merge of
@@ -49,7 +49,7 @@ struct EvictionCandidate {
     /// The number of references to the file from ranges of tables under FIFO eviction.
     references: usize,
     is_hidden: bool,
-    tables: BTreeSet<TableId>,
+    tables: SortedSet<TableId>,
 }
 
 impl Maintenance {
@@ -141,7 +141,7 @@ impl Maintenance {
         let tables = eviction.tables.load_full();
         let files = files_of(&view, &tables);
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
-        for (number, old) in &files {
+        for (number, old) in files.iter() {
             let is_alone = view.version.references_to(*number) == old.references;
             // Keep a file with an entry of the last commit, because an eviction hides only older
             // entries.
@@ -165,9 +165,8 @@ impl Maintenance {
         let below = Seq(newest.0.saturating_add(1));
         debug_assert!(below <= last, "what the last commit wrote stays");
         let is_old = |old: &&EvictionCandidate| !old.is_hidden && old.newest < below;
-        // `collect` would add a stable sort to the code, which a device's program has no room for.
-        let mut touched: BTreeSet<TableId> = BTreeSet::new();
-        files.values().filter(is_old).for_each(|old| touched.extend(&old.tables));
+        let mut touched: SortedSet<TableId> = SortedSet::default();
+        files.values().filter(is_old).for_each(|old| touched.extend(old.tables.iter().copied()));
         let tables = tables.iter().filter(|gate| touched.contains(&gate.table)).cloned().collect();
         Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }
@@ -220,20 +219,20 @@ impl Maintenance {
 }
 
 /// Returns the files that hold rows of `tables`.
-fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, EvictionCandidate> {
-    let mut files = BTreeMap::new();
+fn files_of(view: &View, tables: &[Arc<Gate>]) -> SortedMap<FileNumber, EvictionCandidate> {
+    let mut files = SortedMap::default();
     for gate in tables.iter().filter(|gate| gate.dropped_at().is_none()) {
         let ranges = view.version.ranges_in(&whole_table(gate.table)).iter();
         for (_, reference) in ranges.flat_map(|range| range.references()) {
             let meta = &reference.file.meta;
             let is_hidden =
                 view.range_tombstones.covers(&reference.clip, meta.seq_max, Seq(u64::MAX));
-            let old = files.entry(meta.number).or_insert_with(|| EvictionCandidate {
+            let old = files.get_or_insert_with(meta.number, || EvictionCandidate {
                 newest: meta.seq_max,
                 bytes: meta.bytes,
                 references: 0,
                 is_hidden: true,
-                tables: BTreeSet::new(),
+                tables: SortedSet::default(),
             });
             old.references += 1;
             old.is_hidden &= is_hidden;

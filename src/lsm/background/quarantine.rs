@@ -8,11 +8,11 @@
 //! Invariant: a job does not replace data that it could not read. Module `file_replacement`
 //! replaces the file by a sound copy.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::format::names::{FileNumber, RangeId};
+use crate::sort::SortedMap;
 
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
@@ -20,9 +20,9 @@ const RETRY_LAST: Duration = Duration::from_secs(3_600);
 /// The files and ranges that jobs avoid, each with the time of the next attempt.
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
-    files: BTreeMap<FileNumber, Backoff>,
+    files: SortedMap<FileNumber, Backoff>,
     /// Ranges with damage that a job could not attribute to a file.
-    ranges: BTreeMap<RangeId, (Error, Backoff)>,
+    ranges: SortedMap<RangeId, (Error, Backoff)>,
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl Quarantine {
     /// True if a job may try the damaged file again. If only readers have found the damage so far,
     /// the first delay begins now.
     pub(in crate::lsm) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
-        self.files.entry(file).or_insert_with(|| Backoff::next(None, now)).until <= now
+        self.files.get_or_insert_with(file, || Backoff::next(None, now)).until <= now
     }
 
     /// Forgets a file that was removed.

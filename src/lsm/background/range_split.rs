@@ -9,7 +9,6 @@
 //! `ranges::decide` decides when and where to split. `flush_placement` handles flushes that began
 //! before a split or merge.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
@@ -20,6 +19,7 @@ use crate::format::span::Span;
 use crate::manifest::{FileRange, FileReference, Version};
 use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
 use crate::ranges::divide;
+use crate::sort::SortedMap;
 use crate::sort::sort_by;
 
 use super::maintenance::Maintenance;
@@ -247,7 +247,7 @@ impl Maintenance {
         let Some(range) = version.ranges.get(id).filter(|range| is_boundary(range, key)) else {
             return Ok(Attempt::Declined);
         };
-        let mut known: BTreeMap<FileNumber, u64> = BTreeMap::new();
+        let mut known: SortedMap<FileNumber, u64> = SortedMap::default();
         for (_, reference) in range.references() {
             if *reference.clip.low < *key && !reference.clip.ends_before(key) {
                 known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);

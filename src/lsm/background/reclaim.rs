@@ -9,8 +9,7 @@
 //!   remains that hides the same entries. So dropped rows never reappear.
 
 #[cfg(feature = "cli")]
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[cfg(feature = "cli")]
@@ -29,6 +28,7 @@ use crate::manifest::{FileReference, RangeTombstoneBag, Version};
 use crate::model::EdmType;
 use crate::model::Seq;
 use crate::mutants::mutant;
+use crate::sort::SortedSet;
 #[cfg(feature = "cli")]
 use crate::sst::SstPart;
 
@@ -136,7 +136,7 @@ impl Maintenance {
         let files: Vec<FileNumber> = deletions.flat_map(|it| facts.paid_by(it)).collect();
         let mut paid = self.state.paid.lock();
         paid.examined = paid.examined.max(facts.seen_below());
-        paid.files.extend(&files);
+        paid.files.extend(files.iter().copied());
         drop(paid);
         if !files.is_empty() {
             // Ranges that needed no job may now need one.
@@ -251,7 +251,7 @@ impl Maintenance {
     ) -> Vec<RangeTombstone> {
         let view = self.reader().view.load();
         // The range tombstones of a commit are recorded together.
-        let mut known: BTreeSet<Seq> = BTreeSet::new();
+        let mut known: SortedSet<Seq> = SortedSet::default();
         known.extend(version.range_tombstones.iter().map(|found| found.from));
         let is_new =
             |found: &&RangeTombstone| found.from <= flushed && !known.contains(&found.from);
@@ -290,9 +290,8 @@ fn remove_under_range_tombstones(
     range_tombstones: &[&RangeTombstone],
     edit: &mut VersionEdit,
 ) {
-    // `collect` would add a stable sort to the code, which a device's program has no room for.
-    let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
-    removed.extend(&edit.remove_references);
+    let mut removed: SortedSet<(RangeId, FileNumber)> = SortedSet::default();
+    removed.extend(edit.remove_references.iter().copied());
     for range_tombstone in range_tombstones {
         for range in version.ranges_in(&range_tombstone.span) {
             for (_, reference) in range.references() {
@@ -335,9 +334,8 @@ fn spent_range_tombstones<'f>(
     range_tombstones: &[&'f RangeTombstone],
     (edit, is_covered): (&VersionEdit, impl Fn(&RangeTombstone) -> bool),
 ) -> Vec<&'f RangeTombstone> {
-    // `collect` would add a stable sort to the code, which a device's program has no room for.
-    let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
-    removed.extend(&edit.remove_references);
+    let mut removed: SortedSet<(RangeId, FileNumber)> = SortedSet::default();
+    removed.extend(edit.remove_references.iter().copied());
     let hides_nothing = |range_tombstone: &RangeTombstone| {
         let is_flushed = version.flushed_seq >= range_tombstone.from;
         let may_hide = |reference: &FileReference| {

@@ -3,7 +3,6 @@
 //! Locks: `flushing` is held during a whole flush and taken before `install`; `state` is held for a
 //! few instructions.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::new_file::NewFile;
 use super::quarantine::Quarantine;
 use super::token_bucket::Pace;
 use crate::lsm::write::log_queue::closed;
+use crate::sort::{SortedMap, SortedSet};
 
 /// The shared state of background work.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) ranking: Mutex<Ranking>,
     /// Files written since opening by compression at rest, the compression of ranges without recent
     /// writes. They are not compressed again, even if they are as large as before.
-    pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
+    pub(in crate::lsm) packed: Mutex<SortedSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
     /// The time since the last write that matters.
@@ -70,13 +70,13 @@ pub(super) struct Divided {
     /// file alive.
     pub(super) version: Weak<Version>,
     /// Ranges that no key can divide, with the bytes that each had when it was examined.
-    pub(super) whole: BTreeMap<RangeId, u64>,
+    pub(super) whole: SortedMap<RangeId, u64>,
 }
 
 /// Files of which deletions hide parts, and for whose rewrite they free enough space.
 #[derive(Debug, Default)]
 pub(in crate::lsm) struct Paid {
-    pub(super) files: BTreeSet<FileNumber>,
+    pub(super) files: SortedSet<FileNumber>,
     /// The deletions up to this Seq were examined.
     pub(super) examined: Seq,
 }
@@ -101,7 +101,7 @@ struct State {
     /// The number of flushes in progress.
     flushing: usize,
     /// Ranges that a job is changing.
-    busy: BTreeSet<RangeId>,
+    busy: SortedSet<RangeId>,
     /// The number of `Work` guards that exist.
     working: usize,
     /// True once no new work may begin.

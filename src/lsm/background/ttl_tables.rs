@@ -2,7 +2,6 @@
 //!
 //! `ttl` advances the range tombstones of these tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::format::edit::LivedTime;
@@ -13,13 +12,14 @@ use crate::sync::Mutex;
 
 use super::ttl_clock::{LivedClock, Shown};
 use crate::lsm::write::batch::Gate;
+use crate::sort::SortedMap;
 
 /// The tables with a time to live, and the clock that measures the age of their rows.
 pub(crate) struct Ttl(pub(super) Mutex<TtlState>);
 
 pub(super) struct TtlState {
     pub(super) clock: LivedClock,
-    pub(super) tables: BTreeMap<TableId, Retained>,
+    pub(super) tables: SortedMap<TableId, Retained>,
 }
 
 /// A table with a time to live.
@@ -37,7 +37,7 @@ impl Ttl {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
         let shown = Shown { wall, monotonic, last };
         let clock = LivedClock::new(shown, known, options.trust_clock_jumps);
-        Self(Mutex::new(TtlState { clock, tables: BTreeMap::new() }))
+        Self(Mutex::new(TtlState { clock, tables: SortedMap::default() }))
     }
 
     /// Returns the clock's state, to be persisted with the log that an opening begins. Returns

@@ -7,17 +7,16 @@
 //!
 //! Not here: removing rows (`reclaim`), dropped spans of a table (`range_tombstones`).
 
-use std::collections::BTreeMap;
-
 use crate::format::names::TableId;
 use crate::manifest::Version;
 use crate::model::Seq;
+use crate::sort::SortedMap;
 use crate::sync::Mutex;
 
 use super::snapshot::Horizon;
 
 /// Maps each dropped table to the commit that dropped it.
-pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<BTreeMap<TableId, Seq>>);
+pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<SortedMap<TableId, Seq>>);
 
 impl DroppedTables {
     /// Records that commit `seq` dropped a table.

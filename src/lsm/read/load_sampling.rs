@@ -9,7 +9,7 @@
 //!
 //! Locks: `sampled`. While it is held, no other lock is taken.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::executor::{Bell, Lane};
 use crate::format::edit::VersionEdit;
@@ -19,6 +19,7 @@ use crate::options::{Background, MergePrice};
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
+use crate::sort::{SortedMap, SortedSet};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// The interval, in seconds, at which ranges are examined. Splits and merges depend on minutes of
@@ -83,18 +84,18 @@ struct Counter(AtomicU32);
 struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
-    ranges: BTreeMap<RangeId, RangeLoad>,
+    ranges: SortedMap<RangeId, RangeLoad>,
     /// `opened` is the time, in seconds, at which the database was opened. `made` contains each
     /// range that a split or a merge created since then, with the time of its creation.
     opened: f64,
-    made: BTreeMap<RangeId, f64>,
+    made: SortedMap<RangeId, f64>,
     /// Ranges that resulted from a split by load. They are merged by load, not by size.
-    by_load: BTreeSet<RangeId>,
+    by_load: SortedSet<RangeId>,
     /// When the ranges were last examined.
     checked: Option<f64>,
     /// Ranges that should be merged: when they were last examined, their unmerged files had already
     /// cost readers as much as a merge costs.
-    losing: BTreeSet<RangeId>,
+    losing: SortedSet<RangeId>,
     froze: Option<Froze>,
 }
 
@@ -151,12 +152,12 @@ impl LoadSampling {
             sampled: Mutex::new(Sampled {
                 gaps: [gap; SLOTS],
                 rng: Rng::from_seed(0),
-                ranges: BTreeMap::new(),
+                ranges: SortedMap::default(),
                 opened: now,
-                made: BTreeMap::new(),
-                by_load: BTreeSet::new(),
+                made: SortedMap::default(),
+                by_load: SortedSet::default(),
                 checked: None,
-                losing: BTreeSet::new(),
+                losing: SortedSet::default(),
                 froze: None,
             }),
         }

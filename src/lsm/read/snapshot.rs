@@ -4,10 +4,9 @@
 //! snapshots under the same lock before it loads the published Seq. So no version that a snapshot
 //! sees can be dropped before the snapshot is registered.
 
-use std::collections::BTreeMap;
-
 use crate::model::Seq;
 use crate::mutants::mutant;
+use crate::sort::SortedMap;
 use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
@@ -19,7 +18,7 @@ pub(crate) struct Snapshots(Mutex<Held>);
 #[derive(Default)]
 struct Held {
     /// The number of holders of each snapshot Seq.
-    holders: BTreeMap<Seq, usize>,
+    holders: SortedMap<Seq, usize>,
     /// Background work waits until no snapshot is below this Seq; `None` if it waits for none.
     awaited: Option<Seq>,
 }
@@ -42,7 +41,7 @@ impl Snapshots {
         let seq = early.unwrap_or_else(|| published.load());
         let is_newest = held.holders.keys().next_back().is_none_or(|last| *last <= seq);
         debug_assert!(early.is_some() || is_newest, "snapshots are taken at growing Seqs");
-        *held.holders.entry(seq).or_insert(0) += 1;
+        *held.holders.get_or_insert_with(seq, || 0) += 1;
         seq
     }
 

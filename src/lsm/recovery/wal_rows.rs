@@ -7,8 +7,6 @@
 //!
 //! Not here: which records are accepted (`replay`, `wal_tail`).
 
-use std::collections::BTreeMap;
-
 use crate::codec::{DecodeError, HashSeed, hash};
 use crate::format::Kind;
 use crate::format::edit::RangeTombstone;
@@ -20,13 +18,14 @@ use crate::format::wal::{Change, Group};
 use crate::memtable::Memtable;
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
+use crate::sort::SortedMap;
 
 /// The shapes of the current log, and buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
     /// The shapes by number. A log has few shapes, so a lookup in a tree of one node is faster than
     /// in a hash table. Each row requires a lookup.
-    shapes: BTreeMap<u32, Interned>,
+    shapes: SortedMap<u32, Interned>,
     /// Buffers for the current key and the current row.
     key: Vec<u8>,
     row: Vec<u8>,
@@ -36,7 +35,7 @@ pub(in crate::lsm) struct LogRows {
 /// yet.
 #[derive(Clone, Default)]
 pub(in crate::lsm) struct Drops {
-    pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
+    pub(in crate::lsm) tables: SortedMap<TableId, Seq>,
     pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
 }
 

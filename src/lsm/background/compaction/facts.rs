@@ -4,7 +4,6 @@
 //! If a file cannot be read, the answer describes the whole file. The job that later reads the file
 //! reports the error.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::range_tombstones::{RangeTombstones, hidden_spans};
 use crate::lsm::read::snapshot::Horizon;
+use crate::sort::SortedMap;
 
 /// The facts about files and readers at the time of creation.
 pub(crate) struct FileFacts<'e> {
@@ -108,7 +108,7 @@ impl<'e> FileFacts<'e> {
     pub(crate) fn paid_by(&self, deletion: &RangeTombstone) -> Vec<FileNumber> {
         let mut hidden = 0;
         // The bytes of each file that remain.
-        let mut left: BTreeMap<FileNumber, u64> = BTreeMap::new();
+        let mut left: SortedMap<FileNumber, u64> = SortedMap::default();
         for range in self.version.ranges_in(&deletion.span) {
             for (_, reference) in range.references() {
                 let meta = &reference.file.meta;
@@ -122,13 +122,13 @@ impl<'e> FileFacts<'e> {
                     false => self.bytes_under(reference, std::iter::once(deletion)),
                 };
                 hidden += bytes;
-                let left = left.entry(meta.number).or_insert_with(|| self.used(reference));
+                let left = left.get_or_insert_with(meta.number, || self.used(reference));
                 *left = left.saturating_sub(bytes);
             }
         }
         left.retain(|_, bytes| *bytes > 0);
         let is_worthwhile = Activity::Idle.gain(hidden, left.values().sum()) > 0;
-        left.into_keys().filter(|_| is_worthwhile).collect()
+        left.keys().copied().filter(|_| is_worthwhile).collect()
     }
 
     /// Returns about how many bytes of the part `range_tombstones` hide.

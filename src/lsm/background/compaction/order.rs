@@ -8,7 +8,6 @@
 //! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
 //!   the reuse of the range's address.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::format::names::RangeId;
@@ -17,6 +16,7 @@ use crate::model::Seq;
 
 use super::plan::{Activity, Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
+use crate::sort::SortedMap;
 
 /// The urgency of a job; jobs with the greatest urgency run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
 /// Caches the urgency of ranges.
 #[derive(Default)]
 pub(crate) struct Ranking {
-    known: BTreeMap<RangeId, Known>,
+    known: SortedMap<RangeId, Known>,
     /// The version and the limits at the last look at all ranges. While these are the same, so are
     /// the values of `FileFacts::unused`.
     looked: Option<(Weak<Version>, Activity, Seq)>,

@@ -95,8 +95,8 @@ fn ranges_whose_readers_lost_enough_rows_merge_once_an_hour_with_one_flush() {
         (0..times).for_each(read);
     };
     let losing = || loads.sampled.lock().losing.iter().copied().collect::<Vec<_>>();
-    let lost = |id: &RangeId| loads.sampled.lock().ranges[id].lost();
-    let in_turn = |id: &RangeId| loads.sampled.lock().ranges[id].is_in_turn();
+    let lost = |id: &RangeId| loads.sampled.lock().ranges.get(id).unwrap().lost();
+    let in_turn = |id: &RangeId| loads.sampled.lock().ranges.get(id).unwrap().is_in_turn();
     read(ids[0], 1_000, f64::INFINITY);
     assert!(losing().is_empty() && lost(&ids[0]) >= 2_000.0, "{}", lost(&ids[0]));
     // A range is losing as soon as its accumulated cost exceeds its price, even if the cost hardly
