@@ -10,6 +10,7 @@
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
+use crate::sort::sort_by;
 
 use super::Kind;
 use super::edit::RangeTombstone;
@@ -318,7 +319,7 @@ impl<'a> Group<'a> {
             return false;
         }
         let mut keys: Vec<&[u8]> = self.entries().map(|entry| entry.key_suffix).collect();
-        keys.sort_unstable();
+        sort_by(&mut keys, Ord::cmp);
         keys.windows(2).any(|pair| pair[0] == pair[1])
     }
 }

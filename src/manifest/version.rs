@@ -25,7 +25,7 @@ use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
-use crate::sort::SortedMap;
+use crate::sort::{SortedMap, sort_by};
 use crate::sst::Sst;
 use crate::sync::{ModelledOnce, OnceLock};
 
@@ -332,7 +332,7 @@ impl Version {
         // A closed log never changes, so the close stays valid as long as the log exists.
         self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
         self.unknown.extend_from_slice(&edit.unknown);
-        touched.sort_unstable();
+        sort_by(&mut touched, Ord::cmp);
         touched.dedup();
         let mut hint = 0;
         for id in touched {

@@ -355,7 +355,7 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
 
 /// Sorts `items`, whose heads must be set. Does not change the heads.
 fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
-    items.sort_unstable_by_key(|item| item.head);
+    sort_heads(items);
     for group in items.chunk_by_mut(|a, b| a.head == b.head) {
         if group.len() <= GROUP_SMALL {
             group.sort_unstable_by(|a, b| compare(arena, a, b));
@@ -363,7 +363,11 @@ fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
         }
         let head = group[0].head;
         match survey(arena, group) {
-            (_, Tails::Same) => group.sort_unstable_by_key(|item| newest_first(arena, item)),
+            (_, Tails::Same) => {
+                group.iter_mut().for_each(|item| item.head = !arena.node(item.node).seq().0);
+                sort_heads(group);
+                group.iter_mut().for_each(|item| item.head = head);
+            }
             (_, Tails::OneEnds) => group.sort_unstable_by(|a, b| compare(arena, a, b)),
             (shared, Tails::GoOn) => {
                 set_heads(arena, group, shared);
@@ -372,6 +376,10 @@ fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
             }
         }
     }
+}
+
+fn sort_heads(items: &mut [Item]) {
+    items.sort_unstable_by_key(|item| item.head);
 }
 
 /// How the keys of a group differ after their common prefix.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::format::span::Span;
+use crate::sort::sort_by;
 
 use super::{Range, RangeFile, Reference};
 
@@ -56,7 +57,7 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         // alone in its chain, so they need no sorting.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
-            order.sort_unstable_by(|a, b| {
+            sort_by(&mut order, |a, b| {
                 inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low)
             });
         }

@@ -92,7 +92,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         }
         let mut ids: Vec<RangeId> =
             self.ids.iter().copied().chain(new.iter().map(|r| r.id)).collect();
-        ids.sort_unstable();
+        sort_by(&mut ids, Ord::cmp);
         if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("range r{} exists already", twice[0].0));
         }
@@ -138,7 +138,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
             places.push(at);
             hint = at;
         }
-        places.sort_unstable();
+        sort_by(&mut places, Ord::cmp);
         if let Some(twice) = places.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("range r{} does not exist", self.ids[twice[0]].0));
         }

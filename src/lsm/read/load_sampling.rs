@@ -19,7 +19,7 @@ use crate::options::{Background, MergePrice};
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
-use crate::sort::{SortedMap, SortedSet};
+use crate::sort::{SortedMap, SortedSet, sort_by};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// The interval, in seconds, at which ranges are examined. Splits and merges depend on minutes of
@@ -456,7 +456,7 @@ pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f
 
 fn sorted_ids(version: &Version) -> Vec<RangeId> {
     let mut ids: Vec<RangeId> = version.ranges.iter().map(|range| range.id).collect();
-    ids.sort_unstable();
+    sort_by(&mut ids, Ord::cmp);
     ids
 }
 

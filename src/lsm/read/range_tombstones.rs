@@ -207,7 +207,7 @@ impl RangeTombstones {
             |range_tombstone: &&RangeTombstone| range_tombstone.from <= horizon.published;
         let inside = self.iter().filter(is_known).filter(|f| f.span.overlaps(span));
         let mut range_tombstones: Vec<RangeTombstone> = inside.cloned().collect();
-        range_tombstones.sort_unstable_by(|a, b| a.span.low.cmp(&b.span.low));
+        sort_by(&mut range_tombstones, |a, b| a.span.low.cmp(&b.span.low));
         let until = Some(Box::default());
         Spent { range_tombstones, begun: 0, over: Vec::new(), until }
     }

@@ -25,6 +25,7 @@ use super::range_tombstones::Floors;
 use super::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit};
 use super::view::View;
 use crate::lsm::Env;
+use crate::sort::sort_by;
 
 /// The state of the database at one Seq, pinned for any number of reads.
 #[derive(Clone)]
@@ -126,7 +127,7 @@ impl ReadView {
     pub(crate) fn ranges<'s>(&self, spans: impl Iterator<Item = &'s Span>) -> usize {
         let ranges = spans.flat_map(|span| self.view.version.ranges_in(span));
         let mut ids: Vec<_> = ranges.map(|range| range.id).collect();
-        ids.sort_unstable();
+        sort_by(&mut ids, Ord::cmp);
         ids.dedup();
         ids.len()
     }

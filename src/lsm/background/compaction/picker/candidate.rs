@@ -5,6 +5,7 @@ use crate::format::edit::Placement;
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
+use crate::sort::sort_by;
 
 use super::super::plan::{Facts, Job, Limits, Part, Reason};
 
@@ -82,7 +83,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
             young.extend(missing);
             run = overlapped;
         }
-        young.sort_unstable();
+        sort_by(&mut young, Ord::cmp);
         debug_assert!(young.is_sorted_by(|a, b| a < b), "a file is an input once");
         Candidate { young, run, placement: Placement::Run }
     }
@@ -146,7 +147,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
                 break;
             }
         }
-        young.sort_unstable();
+        sort_by(&mut young, Ord::cmp);
         debug_assert!(young.is_sorted_by(|a, b| a < b), "a file is an input once");
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
