@@ -9,16 +9,15 @@
 //! Locks: one for the account and one for each file being written. No thread holds two of them at
 //! the same time, and each is held only for a few instructions.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::format::edit::{Account, Wear};
+use crate::format::edit::Account;
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LOG_HEADER_BYTES, Position};
-use crate::fs::{FileLock, FileRead, FileWrite, Fs, pass_on};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, debug_as_name, pass_on};
 use crate::sync::UnmodelledMutex;
 
 /// The reason for writing a table file.
@@ -37,7 +36,6 @@ pub(crate) struct Meter {
 }
 
 /// A file system that reports its writes and syncs to a meter.
-#[derive(Debug)]
 struct Metered {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
@@ -45,7 +43,6 @@ struct Metered {
 }
 
 /// A file that reports its writes and syncs to a meter.
-#[derive(Debug)]
 struct MeteredFile {
     inner: Box<dyn FileWrite>,
     meter: Arc<Meter>,
@@ -62,6 +59,8 @@ enum Target {
     Manifest,
     Copy,
 }
+
+debug_as_name!(Meter, Metered, MeteredFile);
 
 impl Meter {
     /// Creates a meter for the database in `dir`, which starts at zero.
@@ -142,13 +141,6 @@ impl Meter {
         };
         *syncs = syncs.saturating_add(1);
         wear.count_pages(written);
-    }
-}
-
-impl fmt::Debug for Meter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wear { user_bytes, .. } = self.account().wear;
-        f.debug_struct("Meter").field("user_bytes", &user_bytes).finish_non_exhaustive()
     }
 }
 

@@ -20,13 +20,12 @@ use crate::sync::{AtomicU64, Ordering};
 const CHECK_NANOS: u64 = 1_000_000_000;
 
 /// An `Fs` wrapper that checks the lock before changes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct GuardedFs {
     inner: Arc<dyn Fs>,
     guard: Arc<Guard>,
 }
 
-#[derive(Debug)]
 struct Guard {
     path: PathBuf,
     /// The lock. The pointer is weak, because closing the database drops the lock.
@@ -37,12 +36,13 @@ struct Guard {
     is_synced_often: fn(&Path) -> bool,
 }
 
-#[derive(Debug)]
 struct GuardedWrite {
     inner: Box<dyn FileWrite>,
     guard: Arc<Guard>,
     is_synced_often: bool,
 }
+
+debug_as_name!(GuardedFs, GuardedWrite);
 
 impl GuardedFs {
     /// Creates a wrapper that checks `lock`, the lock of the file at `path`, before changes.

@@ -19,21 +19,19 @@ use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map, Watch};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// An `Fs` wrapper that bounds the number of open read handles.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct CachedHandleFs {
     inner: Arc<dyn Fs>,
     open: Arc<Open>,
 }
 
 /// The open files, in the order in which they are considered for closing.
-#[derive(Debug)]
 struct Open {
     max: usize,
     queue: Mutex<VecDeque<Weak<HandleCache>>>,
 }
 
 /// A file with a handle that may be closed and reopened.
-#[derive(Debug)]
 struct HandleCache {
     fs: CachedHandleFs,
     path: PathBuf,
@@ -43,6 +41,8 @@ struct HandleCache {
     /// Whether the file will be read in random order; each reopened handle gets the same advice.
     is_random: AtomicBool,
 }
+
+debug_as_name!(CachedHandleFs, Reader);
 
 impl CachedHandleFs {
     /// Wraps `inner`. At most `max` files stay open; 0 has the same effect as 1.
@@ -95,7 +95,6 @@ impl HandleCache {
 }
 
 /// The handle that callers receive. The queue refers to the same `HandleCache`, but weakly.
-#[derive(Debug)]
 struct Reader(Arc<HandleCache>);
 
 impl FileRead for Reader {

@@ -28,14 +28,13 @@ pub(crate) enum Metered {
 }
 
 /// An `Fs` wrapper that counts and limits the bytes in the files of one directory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct MeteredFs {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
 }
 
 /// The number of bytes in the files of a directory, and the limits on it.
-#[derive(Debug)]
 pub(crate) struct Meter {
     dir: PathBuf,
     /// Returns the kind of a file from its name.
@@ -68,7 +67,6 @@ enum Growth {
 }
 
 /// A file of the directory.
-#[derive(Debug)]
 struct Counted {
     kind: Metered,
     /// Changed only under the meter's lock.
@@ -77,7 +75,6 @@ struct Counted {
     is_gone: AtomicBool,
 }
 
-#[derive(Debug)]
 struct MeteredWrite {
     inner: Box<dyn FileWrite>,
     file: Arc<Counted>,
@@ -87,6 +84,8 @@ struct MeteredWrite {
 fn is_no_file(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput)
 }
+
+debug_as_name!(MeteredFs, MeteredWrite);
 
 impl MeteredFs {
     /// Wraps `inner` and counts the files in `dir`, which need not exist. Reads the length of each

@@ -30,6 +30,19 @@ macro_rules! pass_on {
 }
 pub(crate) use pass_on;
 
+/// Implements `Debug` of file systems and files, which writes only the name of the type. A program
+/// contains this code even if it never calls it, because a trait object cannot leave it out.
+macro_rules! debug_as_name {
+    ($($name:ident),+) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    )+};
+}
+pub(crate) use debug_as_name;
+
 mod complete;
 mod disk;
 mod fault;

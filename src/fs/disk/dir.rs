@@ -33,13 +33,14 @@ use crate::sort::sort_by;
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 
 /// A file system that keeps one directory open.
-#[derive(Debug)]
 pub(super) struct DirFs {
     dir: PathBuf,
     file: File,
     /// The file system for all other directories.
     outside: Arc<dyn Fs>,
 }
+
+debug_as_name!(DirFs);
 
 impl DirFs {
     /// Opens `dir`.

@@ -22,13 +22,11 @@ use crate::sync::{AtomicBool, Ordering};
 /// A file being written. POSIX requires fdatasync to make a length durable if writes increased it.
 /// On some systems fdatasync does not do this for a length that was set without writing. So the
 /// next sync after setting a length is an fsync.
-#[derive(Debug)]
 pub(super) struct DiskWrite {
     file: File,
     resized: AtomicBool,
 }
 
-#[derive(Debug)]
 pub(super) struct DiskRead {
     pub(super) file: File,
 }
@@ -42,12 +40,13 @@ const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A locked file; the system releases the lock when the file is closed.
-#[derive(Debug)]
 pub(super) struct DiskLock {
     file: File,
     /// The absolute path, so that a change of the working directory does not matter.
     path: PathBuf,
 }
+
+debug_as_name!(DiskWrite, DiskRead, DiskLock);
 
 impl FileWrite for DiskWrite {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
