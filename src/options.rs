@@ -457,13 +457,6 @@ setters! {
     /// ```
     throttle(targets: Targets): targets = Some(targets);
 
-    /// Keeps the last 128 queries that took at least this long, each with an explanation, for
-    /// `Db::slow_queries`. A query is measured from its beginning to its end, including the
-    /// caller's work between rows. Point reads are not measured. The cost is two reads of the clock
-    /// and a copy of the filter per query, and at most about 1 MiB of memory. Default: no query is
-    /// kept.
-    slow_query(took: Duration): slow_query = Some(took);
-
     /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the
     /// database is opened, the difference between the clock and the last commit counts as a jump.
     /// Default: false, so that a wrong clock lets no row expire early. With false, the time that a

@@ -57,6 +57,16 @@ pub(super) struct Counts {
     pub(super) read: ReadCounts,
 }
 
+/// The work of a finished query.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    /// The number of ranges of the table that the intervals touch.
+    pub(super) ranges: usize,
+    pub(super) counts: Counts,
+    /// The number of rows returned.
+    pub(super) returned: u64,
+}
+
 /// The intervals of the query in the order of reading, and how many of them were begun.
 struct Intervals {
     spans: Vec<Interval>,
@@ -296,9 +306,10 @@ impl<F: RowFilter> Cursor<F> {
         counts
     }
 
-    /// Returns the number of ranges of the table that the intervals touch.
-    pub(super) fn ranges(&self) -> usize {
-        self.view.ranges(self.intervals.spans.iter().map(|interval| &interval.span))
+    /// Returns the work of the query, which returned `returned` rows.
+    pub(super) fn work(&self, returned: u64) -> Work {
+        let ranges = self.view.ranges(self.intervals.spans.iter().map(|interval| &interval.span));
+        Work { ranges, counts: self.counts(), returned }
     }
 
     /// Whether `span` may contain a key that the query reads.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::codec::text::with_thousands;
 use crate::error::Result;
-use crate::lsm::{RowFilter, Step};
+use crate::lsm::Step;
 
 use super::builder::Query;
-use super::exec::{Counts, Cursor};
+use super::exec::Work;
 use super::plan::{Class, Plan};
 
 /// The cost of a query.
@@ -31,9 +31,7 @@ use super::plan::{Class, Plan};
 pub struct Explain {
     filter: String,
     plan: Option<Arc<Plan>>,
-    ranges: usize,
-    counts: Counts,
-    returned: u64,
+    work: Work,
     laps: Laps,
 }
 
@@ -62,38 +60,23 @@ impl Explain {
         Self {
             filter: query.filter.to_string(),
             plan: None,
-            ranges: 0,
-            counts: Counts::default(),
-            returned: 0,
+            work: Work::default(),
             laps: Laps::default(),
         }
     }
 
-    pub(super) fn record<F: RowFilter>(
-        &mut self,
-        plan: Plan,
-        cursor: &Cursor<F>,
-        laps: Laps,
-        returned: u64,
-    ) {
+    pub(super) fn record(&mut self, plan: Plan, work: Work, laps: Laps) {
         self.plan = Some(Arc::new(plan));
-        self.ranges = cursor.ranges();
-        self.counts = cursor.counts();
-        self.returned = returned;
+        self.work = work;
         self.laps = laps;
     }
 
     /// Returns the explanation of a finished query. Only its total time was measured, not its
     /// phases.
-    pub(super) fn of_slow<F: RowFilter>(
-        query: &Query,
-        cursor: &Cursor<F>,
-        took: Duration,
-        returned: u64,
-    ) -> Self {
+    pub(super) fn of_slow(query: &Query, work: Work, took: Duration) -> Self {
         let mut explain = Self::new(query);
         let laps = Laps { finding: took, ..Laps::default() };
-        explain.record(query.plan(), cursor, laps, returned);
+        explain.record(query.plan(), work, laps);
         explain
     }
 
@@ -134,47 +117,47 @@ impl Explain {
 
     /// Returns the number of ranges of the table that the intervals touch.
     pub fn ranges(&self) -> u64 {
-        self.ranges as u64
+        self.work.ranges as u64
     }
 
     /// Returns the number of table files read forwards. Point lookups and reverse scans use the
     /// index of each file and are not counted here.
     pub fn files_read(&self) -> u64 {
-        self.counts.read.files
+        self.work.counts.read.files
     }
 
     /// Returns the number of table files in the intervals that were skipped because no row could
     /// match.
     pub fn files_skipped(&self) -> u64 {
-        self.counts.read.files_skipped
+        self.work.counts.read.files_skipped
     }
 
     /// Returns the number of blocks of rows read. Blocks read by point lookups and reverse scans
     /// are not counted.
     pub fn blocks_read(&self) -> u64 {
-        self.counts.read.blocks
+        self.work.counts.read.blocks
     }
 
     /// Returns the number of blocks of rows that were skipped because no row could match. A query
     /// that only counts entities also skips blocks in which every row matches; these blocks are
     /// included.
     pub fn blocks_skipped(&self) -> u64 {
-        self.counts.read.blocks_skipped
+        self.work.counts.read.blocks_skipped
     }
 
     /// Returns the number of entities looked up by their keys.
     pub fn points(&self) -> u64 {
-        self.counts.points
+        self.work.counts.points
     }
 
     /// Returns the number of row versions examined, including invisible ones and tombstones.
     pub fn rows_looked_at(&self) -> u64 {
-        self.counts.rows
+        self.work.counts.rows
     }
 
     /// Returns the number of entities returned.
     pub fn rows_returned(&self) -> u64 {
-        self.returned
+        self.work.returned
     }
 
     /// Returns the time for planning.
@@ -215,7 +198,7 @@ impl fmt::Display for Explain {
             writeln!(f, "           … {} more", number(intervals.len() - INTERVALS_SHOWN))?;
         }
         writeln!(f, "evaluated  {}", self.rest().as_deref().unwrap_or("nothing: the keys decide"))?;
-        writeln!(f, "ranges     {}", number(self.ranges))?;
+        writeln!(f, "ranges     {}", number(self.work.ranges))?;
         for (name, read, how, rest, what) in [
             ("files", self.files_read(), "read", self.files_skipped(), "skipped"),
             ("blocks", self.blocks_read(), "read", self.blocks_skipped(), "skipped"),
@@ -280,7 +263,7 @@ impl Query {
         }
         watch.lap(|laps| &mut laps.finding);
         cursor.finish(returned);
-        explain.record(plan, &cursor, watch.laps, returned);
+        explain.record(plan, cursor.work(returned), watch.laps);
         Ok(explain)
     }
 }

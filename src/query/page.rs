@@ -177,7 +177,7 @@ fn visit(
     }
     cursor.finish(reader.len as u64);
     if let Some(explain) = explain {
-        explain.record(plan, &cursor, watch.laps, reader.len as u64);
+        explain.record(plan, cursor.work(reader.len as u64), watch.laps);
     }
     Ok(reader.next)
 }
