@@ -467,10 +467,13 @@ setters! {
     /// Sets whether files are also merged only to speed up reads. Such a merge starts in the
     /// background when the readers of a range have spent as much time on searching several files as
     /// the merge costs. It merges the newer, overlapping files of that range into its sorted run.
+    /// * If nothing was written for 0.1 s, an eighth of this cost is enough, unless rows have 512
+    ///   bytes or more on average.
     /// * The newer files must have at least an eighth as many bytes as the part of the run that
     ///   they overlap. Once an hour, fewer bytes are enough.
     /// * Only ranges of up to eight files of a run qualify ([`Options::run_file_bytes`]).
-    /// * The memtable is flushed for such a merge at most once an hour.
+    /// * The memtable is flushed for such a merge at most once an hour. If nothing is written, it
+    ///   is also flushed if scans have read many of its rows.
     ///
     /// Data that is read often and written rarely is then read up to twice as fast. In
     /// [`Stats`](crate::stats::Stats) these merges count as compaction. Default: true; false with

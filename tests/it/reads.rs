@@ -242,3 +242,54 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
         db.close().unwrap();
     }
 }
+
+/// During a pause in writing, files are merged for readers eight times as early, and a memtable
+/// whose rows are scanned is flushed.
+#[test]
+fn in_a_pause_of_writing_few_scans_merge_files_and_flush_the_memtable() {
+    const MANY: usize = 3_000;
+    let clock = Arc::new(ManualClock::new(START));
+    // Returns the number of scans until each key has one source, none of them in memory.
+    let scans = |options: Options, length: usize, is_flushed: bool, pause: u64| {
+        let options = options.fs(Arc::new(MemFs::new())).clock(clock.clone()).seed(3);
+        let options = options.memtable_bytes(4 << 20).background(Background::Manual);
+        let db = options.open("db").unwrap();
+        let table = db.create_table("read").unwrap();
+        for i in 0..MANY {
+            let row = Entity::new("p", format!("{:05}", i * 7_919 % 10_007));
+            table.upsert(row.with("Line", "l".repeat(length))).unwrap();
+            if is_flushed && i % (MANY / 3) == 0 {
+                db.flush().unwrap();
+            }
+        }
+        let flushes = || db.stats().get("flushes").unwrap();
+        let flushed = flushes();
+        let is_one = |db: &Db| {
+            let ranges = db.partitions("read").unwrap();
+            ranges.iter().all(|range| range.sources == 1) && flushes() > flushed
+        };
+        let scan = |_: &usize| {
+            let rows = table.scan(KeyRange::all()).into_iter();
+            assert_eq!(rows.map(Result::unwrap).count(), MANY);
+            while db.step(Duration::ZERO) {}
+            clock.advance(Duration::from_millis(pause));
+            is_one(&db)
+        };
+        let found = (1..=60).find(scan);
+        db.close().unwrap();
+        found
+    };
+    let is_soon = |found: Option<usize>| found.is_some_and(|scans| scans <= 8);
+    assert!(is_soon(scans(Options::new(), 40, false, 100)), "rows in memory");
+    assert!(is_soon(scans(Options::new(), 40, true, 100)), "rows in files and in memory");
+    assert!(scans(Options::new(), 40, true, 0).is_some_and(|scans| scans > 30), "no pause");
+    for (options, length, pause) in [
+        (Options::new(), 40, 0),
+        (Options::new(), 600, 100),
+        (Options::edge(), 40, 100),
+        (Options::new().merge_for_readers(false), 40, 100),
+        (Options::new().max_disk(1 << 30), 40, 100),
+    ] {
+        assert_eq!(scans(options, length, false, pause), None, "{length} {pause}");
+    }
+}

@@ -24,7 +24,7 @@ use super::compaction::plan::Activity;
 use super::idle_time::Written;
 use super::maintenance::Maintenance;
 use crate::lsm::Env;
-use crate::lsm::read::load_sampling::rows_of;
+use crate::lsm::read::load_sampling::{memory_rows_of, rows_of};
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
@@ -269,16 +269,18 @@ impl Maintenance {
     }
 
     /// Freezes the active memtable if searching several files for one key has cost readers as much
-    /// as a merge costs. The merge then includes the memtable's data.
+    /// as a merge costs. The merge then includes the memtable's data. Also freezes it if its rows
+    /// have cost scans as much as a flush costs.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
-        let in_memory = !view.active().memtable.is_empty();
         let (env, price) = (self.env(), self.env().merge_price());
+        let active = Some(&view.active().memtable).filter(|memtable| !memtable.is_empty());
+        let memory = active.map(|memtable| memory_rows_of(memtable, price));
         let rows = |id| {
             let range = view.version.ranges.get(id).filter(|range| !range.young.is_empty())?;
             Some(rows_of(range, price))
         };
-        if !env.loads.begin_turns(rows, in_memory, env.seconds()) {
+        if !env.loads.begin_turns(rows, memory, env.seconds()) {
             return false;
         }
         drop(view);

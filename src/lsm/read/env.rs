@@ -11,14 +11,14 @@ use crate::codec::{HashSeed, hash};
 use crate::error::{Doing, Result};
 use crate::format::names::FileName;
 use crate::fs::Fs;
-use crate::manifest::{FileEntry, FileRange, Manifest, Version};
+use crate::manifest::{FileEntry, FileRange, Manifest};
 use crate::model::Shapes;
 use crate::options::{MergePrice, Options};
 use crate::sst::{Sst, SstShared};
 use crate::write_accounting::Meter;
 
 use super::gap_cache::GapCache;
-use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
+use super::load_sampling::{LoadSampling, Readers};
 
 /// The shared environment of an open database.
 pub(crate) struct Env {
@@ -113,21 +113,5 @@ impl Env {
     /// limit on disk use disables them, because they need additional space.
     pub(in crate::lsm) fn merge_price(&self) -> Option<MergePrice> {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
-    }
-
-    /// Counts `rows` rows that were read. `key` is the key of the last of them.
-    #[inline]
-    pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
-        if let Some(due) = self.loads.take(rows) {
-            self.sample(&due, version, key, Kind::Read);
-        }
-    }
-
-    /// Records a sampled operation at `key`, weighted by all operations that `due` represents.
-    #[cold]
-    pub(in crate::lsm) fn sample(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
-        let price = self.merge_price();
-        let place = version.range_for(key).map(|range| Place::new(range, key, price));
-        self.loads.sample(due, place.as_ref(), key, kind, self.seconds());
     }
 }

@@ -15,6 +15,8 @@ use crate::executor::{Bell, Lane};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{RangeId, TableId};
 use crate::manifest::{FileRange, Version};
+use crate::memtable::Memtable;
+use crate::model::Seq;
 use crate::options::{Background, MergePrice};
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
@@ -43,6 +45,14 @@ const READS_FEW: f64 = 1_000.0;
 /// The cost of extra files is ignored only if there are also at least this many writes for each
 /// read.
 const WRITES_EACH: f64 = 8.0;
+/// There is a pause in writing if nothing was written for this many seconds.
+const PAUSE_SECONDS: f64 = 0.1;
+/// During a pause the cost of reads counts this many times, so that a merge pays off earlier:
+/// background work then delays no writer, and the merge makes all later reads of the pause faster.
+const PAUSE_TIMES: f64 = 8.0;
+/// If the average row has at least this many bytes, a merge costs more than reads lose by one more
+/// file.
+const LONG_ROW_BYTES: u64 = 512;
 
 /// The loads of an open database.
 ///
@@ -96,6 +106,10 @@ struct Sampled {
     /// Ranges that should be merged: when they were last examined, their unmerged files had already
     /// cost readers as much as a merge costs.
     losing: SortedSet<RangeId>,
+    /// The newest write that a sample has seen, and when it was first seen.
+    newest: (Seq, f64),
+    /// What rows in the memtable have cost scans during pauses, in rows.
+    in_memory: f64,
     froze: Option<Froze>,
 }
 
@@ -131,12 +145,24 @@ pub(super) struct Place {
     over: f64,
     /// The accumulated cost of reads, in rows, at which a merge of the range pays off.
     price: f64,
+    /// True if rows of the range are long, so that merges do not pay off earlier during a pause.
+    is_long: bool,
+}
+
+/// The state of memory at a sampled operation.
+pub(super) struct Memory {
+    /// The newest write.
+    pub(super) newest: Seq,
+    /// If a scan read a row of the active memtable: the accumulated cost, in rows, at which a flush
+    /// pays off. Otherwise infinite.
+    pub(super) price: f64,
 }
 
 /// The type of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::lsm) enum Kind {
-    Read,
+pub(in crate::lsm) enum Operation {
+    Get,
+    Scan,
     Write,
 }
 
@@ -158,6 +184,8 @@ impl LoadSampling {
                 by_load: SortedSet::default(),
                 checked: None,
                 losing: SortedSet::default(),
+                newest: (Seq::ZERO, now),
+                in_memory: 0.0,
                 froze: None,
             }),
         }
@@ -238,41 +266,52 @@ impl LoadSampling {
         &self,
         due: &Due,
         place: Option<&Place>,
+        memory: &Memory,
         key: &[u8],
-        kind: Kind,
+        by: Operation,
         now: f64,
     ) {
         let mut sampled = self.sampled.lock();
         let weight = sampled.set_counter(due, now, &self.counters[due.slot].0);
-        let Some(place) = place else { return };
-        let Some(load) = sampled.load_of(place.range, now) else { return };
-        if kind == Kind::Write {
-            return load.write(key, weight, now);
+        let is_pause = sampled.is_pause(memory.newest, now);
+        let mut is_due = is_pause && sampled.lose_in_memory(weight, memory.price, now);
+        if let Some(place) = place
+            && let Some(load) = sampled.load_of(place.range, now)
+        {
+            if by == Operation::Write {
+                return load.write(key, weight, now);
+            }
+            load.read(key, weight, now);
+            load.lose(
+                weight * place.over * if is_pause && !place.is_long { PAUSE_TIMES } else { 1.0 },
+            );
+            let is_losing = place.over > 0.0 && load.lost() >= place.price;
+            is_due |= is_losing && sampled.losing.insert(place.range);
         }
-        load.read(key, weight, now);
-        load.lose(weight * place.over);
-        let is_losing = place.over > 0.0 && load.lost() >= place.price;
-        if is_losing && sampled.losing.insert(place.range) {
-            drop(sampled);
+        drop(sampled);
+        if is_due {
             self.bell.ring(Lane::Compact);
         }
     }
 
     /// Starts the turn (see [`Readers::Served`]) of each range whose extra files have cost readers
     /// at least `price`, unless the range had a turn in the last hour. `price` returns `None` if
-    /// the range has nothing to merge. `in_memory` is true if the memtables have any entry.
+    /// the range has nothing to merge. `memory` is the price of a flush, see [`memory_rows_of`];
+    /// `None` if the active memtable is empty.
     ///
-    /// Returns true if the active memtable is to be frozen for these turns, at most once an hour in
-    /// the whole database. The caller then calls [`LoadSampling::record_frozen`].
+    /// Returns true if the active memtable is to be frozen for these turns, or because its rows
+    /// have cost scans as much as a flush costs. This happens at most once an hour in the whole
+    /// database. The caller then calls [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
-        in_memory: bool,
+        memory: Option<f64>,
         now: f64,
     ) -> bool {
         let mut sampled = self.sampled.lock();
-        let Sampled { losing, ranges, froze, .. } = &mut *sampled;
-        let mut began = false;
+        let froze_lately = sampled.froze_lately(now);
+        let Sampled { losing, ranges, in_memory, froze, .. } = &mut *sampled;
+        let mut began = memory.is_some_and(|price| *in_memory >= price);
         losing.retain(|id| {
             let Some(load) = ranges.get_mut(id) else { return false };
             let Some(price) = price(*id) else {
@@ -285,9 +324,9 @@ impl LoadSampling {
             began |= is_losing && load.begin_turn(now);
             is_losing
         });
-        let froze_lately = froze.is_some_and(|froze| now < froze.at + TURN_SECONDS);
-        let freezes = began && in_memory && !froze_lately;
+        let freezes = began && memory.is_some() && !froze_lately;
         if freezes {
+            *in_memory = 0.0;
             *froze = Some(Froze { at: now, memtable: Some(u64::MAX) });
         }
         freezes
@@ -443,15 +482,38 @@ impl Place {
     /// Creates the place of `key`, which must be in `range`.
     pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
-        Self { range: range.id, over, price: rows_of(range, price) }
+        let metas = || range.references().map(|(_, reference)| &reference.file.meta);
+        let (bytes, entries) =
+            (metas().map(|it| it.bytes).sum(), metas().map(|it| it.entries).sum());
+        Self {
+            range: range.id,
+            over,
+            price: rows_of(range, price),
+            is_long: are_long(bytes, entries),
+        }
     }
+}
+
+/// True if the average of `entries` rows with `bytes` bytes is long. Also true for no rows.
+pub(in crate::lsm) fn are_long(bytes: u64, entries: u64) -> bool {
+    bytes >= entries.saturating_mul(LONG_ROW_BYTES)
 }
 
 /// Returns the accumulated cost of reads, in rows, at which a merge of the range pays off; infinite
 /// if such merges are disabled.
 pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
-    let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
-    price.map_or(f64::INFINITY, |price| rows(price) as f64)
+    rows_of_bytes(range.bytes(), price)
+}
+
+/// Returns the accumulated cost of scans, in rows, at which a flush of `memtable` pays off:
+/// infinite if its rows are long or if such flushes are disabled.
+pub(in crate::lsm) fn memory_rows_of(memtable: &Memtable, price: Option<MergePrice>) -> f64 {
+    let bytes = memtable.payload_bytes() as u64;
+    rows_of_bytes(bytes, price.filter(|_| !are_long(bytes, memtable.len() as u64)))
+}
+
+fn rows_of_bytes(bytes: u64, price: Option<MergePrice>) -> f64 {
+    price.map_or(f64::INFINITY, |price| (price.rows + bytes / price.bytes_per_row) as f64)
 }
 
 fn sorted_ids(version: &Version) -> Vec<RangeId> {
@@ -483,6 +545,29 @@ impl Sampled {
         gap.at = now;
         counter.store(gap.set, Ordering::Relaxed);
         counted
+    }
+
+    /// True if nothing was written for [`PAUSE_SECONDS`]. `newest` is the newest write in the
+    /// caller's view.
+    fn is_pause(&mut self, newest: Seq, now: f64) -> bool {
+        if newest > self.newest.0 {
+            self.newest = (newest, now);
+        }
+        now - self.newest.1 >= PAUSE_SECONDS
+    }
+
+    /// Adds the cost of `weight` rows that a scan read from the memtable. Returns true if the
+    /// memtable is to be flushed.
+    fn lose_in_memory(&mut self, weight: f64, price: f64, now: f64) -> bool {
+        if price.is_finite() {
+            self.in_memory += weight * PAUSE_TIMES;
+        }
+        self.in_memory >= price && !self.froze_lately(now)
+    }
+
+    /// True if a memtable was frozen to speed up reads in the last hour.
+    fn froze_lately(&self, now: f64) -> bool {
+        self.froze.is_some_and(|froze| now < froze.at + TURN_SECONDS)
     }
 
     fn load_of(&mut self, range: RangeId, now: f64) -> Option<&mut RangeLoad> {

@@ -18,6 +18,7 @@ use crate::sync::{ArcSwap, AtomicU64, Loaded, Ordering};
 
 use super::dropped_tables::DroppedTables;
 use super::env::Env;
+use super::load_sampling::Operation;
 use super::published::PublishedSeq;
 use super::scan::ReadView;
 use super::snapshot::{Horizon, Snapshots};
@@ -58,7 +59,7 @@ impl Reader {
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
         let (view, at) = self.pin_read(at);
-        self.env.record_rows(&view.version, 1, key);
+        view.record_rows(&self.env, 1, key, Operation::Get);
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),

@@ -20,6 +20,7 @@ use crate::sst::{BlockRun, RunWalk};
 
 use super::concat_iter::ReadCounts;
 use super::gap_cache::{Head, Pinned};
+use super::load_sampling::Operation;
 use super::merge::Merge;
 use super::range_tombstones::Floors;
 use super::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit};
@@ -116,7 +117,7 @@ impl ReadView {
         key: &[u8],
         with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        self.env.record_rows(&self.view.version, 1, key);
+        self.view.record_rows(&self.env, 1, key, Operation::Get);
         let found = self.view.read(&self.env, self.env.hash(key), key, self.at, |current| {
             current.row.map(|row| with(current.seq, row)).transpose()
         })?;
@@ -132,10 +133,10 @@ impl ReadView {
         ids.len()
     }
 
-    /// Counts `rows` rows that were read. `key` is the key of the last of them.
+    /// Counts `rows` rows that a scan read. `key` is the key of the last of them.
     #[inline]
     pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
-        self.env.record_rows(&self.view.version, rows, key);
+        self.view.record_rows(&self.env, rows, key, Operation::Scan);
     }
 
     /// Scans `span`, a part of `whole`. [`Scan::seek`] continues with other parts.

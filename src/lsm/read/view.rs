@@ -21,6 +21,7 @@ use crate::model::{RowRef, Seq, ShapeId, Shapes};
 use crate::ranges::{Chain, chains};
 use crate::sst::{Hit, Sst};
 
+use super::load_sampling::{Due, Memory, Operation, Place, memory_rows_of};
 use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
 use crate::lsm::Env;
 
@@ -180,6 +181,28 @@ impl View {
             Kind::Delete => None,
         };
         with(Current { seq: hit.seq, kind: hit.kind, row, is_checked: false }).map(Some)
+    }
+
+    /// Counts `rows` rows that were read. `key` is the key of the last of them.
+    #[inline]
+    pub(in crate::lsm) fn record_rows(&self, env: &Env, rows: u32, key: &[u8], by: Operation) {
+        if let Some(due) = env.loads.take(rows) {
+            self.sample(env, &due, key, by);
+        }
+    }
+
+    /// Records a sampled operation at `key`, weighted by all operations that `due` represents.
+    #[cold]
+    pub(in crate::lsm) fn sample(&self, env: &Env, due: &Due, key: &[u8], by: Operation) {
+        let (price, memtable) = (env.merge_price(), &self.active().memtable);
+        let place = self.version.range_for(key).map(|range| Place::new(range, key, price));
+        let has_row = by == Operation::Scan && memtable.newest(env.hash(key), key).is_some();
+        let written = self.version.flushed_seq.max(self.range_tombstones.newest);
+        let memory = Memory {
+            newest: memtable.seq_max().unwrap_or_default().max(written),
+            price: if has_row { memory_rows_of(memtable, price) } else { f64::INFINITY },
+        };
+        env.loads.sample(due, place.as_ref(), &memory, key, by, env.seconds());
     }
 
     /// Finds the newest entry of a key at or below `at` in the files.

@@ -27,7 +27,7 @@ use super::log_queue::{Closing, LogQueue, ResolvedRow, new_entry};
 use super::look_up::PreRead;
 use super::retry::{RetryReason, Unblock};
 use super::writer::Writer;
-use crate::lsm::read::load_sampling::Kind;
+use crate::lsm::read::load_sampling::Operation;
 use crate::lsm::read::view::{Current, View};
 
 /// A batch that is being submitted, with the durability that it needs and the bytes admitted for
@@ -385,7 +385,7 @@ impl Writer {
             && let Some(due) = env.loads.take(ops as u32)
         {
             let key = &batch.ops[due.over as usize % ops].key;
-            env.sample(&due, &self.reader.view.load().version, key, Kind::Write);
+            self.reader.view.load().sample(env, &due, key, Operation::Write);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
 use super::plan::{Activity, Facts, Job, Limits, Part, Reason};
-use crate::lsm::read::load_sampling::Readers;
+use crate::lsm::read::load_sampling::{Readers, are_long};
 use candidate::{Candidate, Picker};
 
 /// The minimum number of young files in a merge into the run, unless a limit on the number of files
@@ -45,9 +45,6 @@ const AGE_WIDTH: usize = 3;
 /// A range is small if it is at most this many times as large as a flushed file. Merging all of it
 /// is quick, and makes newly loaded data fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// If the average row has at least this many bytes, a merge costs more than reads lose by one more
-/// file.
-const LONG_ROW_BYTES: u64 = 512;
 /// The number of small neighbouring files of the run that are merged into one file.
 const SMALL_NEIGHBOURS: usize = 8;
 /// A file is dense with tombstones if at least 1/`DENSE_SHARE` of its entries are tombstones. A
@@ -237,10 +234,12 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let parts = || self.young_parts.iter().chain(&self.run_parts);
         let bytes: u64 = parts().map(|part| part.bytes).sum();
         let entries: u64 = parts().map(|part| part.entries).sum();
-        let are_long = bytes >= entries.saturating_mul(LONG_ROW_BYTES);
         let is_small = bytes <= flush.saturating_mul(SMALL_FLUSHES);
         let are_few = range.young.len() <= 2 * self.limits.sources_max;
-        are_long && !is_small && are_few && self.facts.readers(range) == Readers::Few
+        are_long(bytes, entries)
+            && !is_small
+            && are_few
+            && self.facts.readers(range) == Readers::Few
     }
 
     /// Returns a merge of all young files into the run if searching several files has cost readers
