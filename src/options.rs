@@ -50,7 +50,8 @@ pub enum Durability {
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum IoMode {
     /// Mapped read-only. This is the fastest mode. If another process truncates an open file, a
-    /// signal ends this process.
+    /// signal ends this process. Each checksum is verified at the first read of a block, unless
+    /// this process has itself just computed it in a flush or merge.
     #[cfg_attr(feature = "cli", value(help = "Mapped into memory"))]
     Mmap,
     /// Read through a bounded block cache. A failing disk causes an error, never a signal.

@@ -290,7 +290,7 @@ impl FaultFs {
         let plan = self.plan.lock();
         match advice {
             Advice::Random => plan.random,
-            Advice::WillNeed => plan.will_need,
+            Advice::WillNeed | Advice::Populate => plan.will_need,
         }
     }
 
@@ -553,7 +553,7 @@ impl FileRead for Faulty<Arc<dyn FileRead>> {
         let mut plan = self.fs.plan.lock();
         *match advice {
             Advice::Random => &mut plan.random,
-            Advice::WillNeed => &mut plan.will_need,
+            Advice::WillNeed | Advice::Populate => &mut plan.will_need,
         } += 1;
         drop(plan);
         self.inner.advise(advice, range);

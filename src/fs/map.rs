@@ -24,6 +24,9 @@ pub enum Advice {
     /// Soon: the system starts to fetch missing pages, in few large reads. The call does not wait
     /// for the pages.
     WillNeed,
+    /// At once: the system maps all pages, so that reading them causes no page faults. The call
+    /// waits for missing pages. Only for maps.
+    Populate,
 }
 
 /// The memory pages of a map. The system accepts advice on them.

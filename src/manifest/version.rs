@@ -143,6 +143,11 @@ impl FileEntry {
         self.sst.get()
     }
 
+    /// Sets the file's reader, unless it is open.
+    pub(crate) fn set_sst(&self, sst: Arc<Sst>) {
+        self.sst.get_or_init(|| sst);
+    }
+
     /// Returns the file's reader; the first use opens it with `open`.
     #[inline]
     pub(crate) fn sst_or_open(

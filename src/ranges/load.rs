@@ -83,7 +83,7 @@ pub(crate) struct RangeLoad {
 }
 
 /// The cost of overlapping files for readers. Each row that a reader looks up in more than one file
-/// adds the number of files beyond the first.
+/// adds the number of files beyond the first, or a multiple of it (see `lsm::load_sampling`).
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,

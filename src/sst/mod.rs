@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * a file gets its final name after it is complete and synced; the caller syncs the directory;
-//! * no bytes of a file are used before their checksum was verified. Accesses are bounds-checked
-//!   even then;
+//! * no bytes of a file are used before their checksum was verified, or computed by this process
+//!   when it wrote the file. Accesses are bounds-checked even then;
 //! * damage is an error with the file's name and an offset. A failed iterator keeps failing.
 //!
 //! `manifest` knows which files exist, `ranges` which files may hold a key; `lsm` merges files.

@@ -104,6 +104,22 @@ fn block(sst: &Sst, number: usize) -> Range<usize> {
 }
 
 #[test]
+fn gets_in_a_file_that_was_handed_over_request_and_check_nothing() {
+    let (sst, told) = watched();
+    let mut sst = Arc::into_inner(sst).expect("no other reader");
+    let all = 0..sst.meta.bytes as usize;
+    sst.hand_over(true);
+    let populated = [(Advice::WillNeed, all.clone()), (Advice::Populate, all)];
+    assert_eq!(std::mem::take(&mut *told.0.lock()), populated);
+    let found = (0..ROWS).filter(|number| {
+        let key = key(*number);
+        sst.get(hash(SEED, &key), &key, Seq::MAX).unwrap().is_some()
+    });
+    assert_eq!(found.count() as u64, ROWS);
+    assert!(told.asked().is_empty(), "each block that is checked is requested first");
+}
+
+#[test]
 fn a_get_requests_an_unchecked_block_once() {
     let (sst, told) = watched();
     let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();

@@ -121,6 +121,17 @@ impl Sst {
         Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }
 
+    /// Prepares a mapped file that this process has just written for readers: its blocks are not
+    /// checked at their first use. If `populates`, its pages are mapped, too.
+    pub(crate) fn hand_over(&mut self, populates: bool) {
+        self.source.is_written = true;
+        if populates {
+            // Pages that were evicted since are read in few large reads.
+            self.source.ask(0..self.meta.bytes);
+            self.source.advise(Advice::Populate, 0..self.meta.bytes);
+        }
+    }
+
     /// Returns the first damage that any read of this file has found.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.source.damage()

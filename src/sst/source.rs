@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * in a mapped file, a block is checked when it is first used, and then marked in a bitmap. No
-//!   unsafe code relies on the bitmap;
+//!   unsafe code relies on the bitmap. Blocks of a file that this process has just written need no
+//!   check at first use;
 //! * in a file that is read, a block is checked when it is read, before it enters the cache;
 //! * a buffer for stored bytes is no larger than the file, and one for decompressed contents no
 //!   larger than `RAW_BYTES_MAX`.
@@ -43,6 +44,9 @@ pub(super) struct Source {
     pub(super) map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
+    /// True if this process has just written the file, and so computed the checksums. Blocks are
+    /// then not checked at first use.
+    pub(super) is_written: bool,
     /// Set when the first compressed block is found. From then on, the cache is searched before the
     /// map.
     is_packed: AtomicBool,
@@ -83,7 +87,8 @@ impl Source {
         let (number, id, is_packed) = (meta.number, meta.id, AtomicBool::new(false));
         let (keys, damage) = ((meta.key_min.clone(), meta.key_max.clone()), OnceLock::new());
         let seen = Default::default();
-        Self { path, number, id, file, map, cache, seen, is_packed, keys, damage }
+        let is_written = false;
+        Self { path, number, id, file, map, cache, seen, is_written, is_packed, keys, damage }
     }
 
     /// Returns the first damage found, if any.
@@ -159,6 +164,9 @@ impl Source {
         let seen = &self.seen[area as usize];
         let block = if seen.get(index) {
             StoredBlock::reopen(place, bytes)
+        } else if self.is_written {
+            seen.set(index);
+            StoredBlock::reopen(place, bytes)
         } else {
             if !is_asked {
                 self.ask(range.clone());
@@ -226,7 +234,9 @@ impl Source {
             let page = self.mapped(map, &range)?;
             let seen = &self.seen[Area::Hash as usize];
             if !seen.get(index) {
-                check(page)?;
+                if !self.is_written {
+                    check(page)?;
+                }
                 seen.set(index);
             }
             return Ok(Contents::Mapped(page));

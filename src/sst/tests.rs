@@ -370,6 +370,27 @@ fn trap_23_trap_24_every_flipped_byte_is_noticed_or_harmless() {
     }
 }
 
+/// The first reads of a file that was handed over check no block. Everything that would spread
+/// damage checks it again.
+#[test]
+fn trap_23_verification_and_merges_check_files_that_were_handed_over() {
+    let entries = (0..90).map(|i| put(&format!("k{i:02}"), 50 + i, "xxxxxxxx")).collect();
+    let written = write(entries, options(1000, Codec::None));
+    let bytes = written.fs.read(FILE).unwrap();
+    let at = bytes.windows(8).position(|part| part == b"xxxxxxxx").expect("a text") as u64;
+    written.fs.flip(FILE, at, 1).unwrap();
+    let open = |mode| Sst::open(&written.fs, Path::new("db"), &written.meta, &shared(mode, 0));
+    for mode in [IoMode::Mmap, IoMode::Pread] {
+        let (opened, mut sst) = (Arc::new(open(mode).unwrap()), open(mode).unwrap());
+        check_corrupt(&scan(&opened, true).unwrap_err());
+        sst.hand_over(true);
+        let sst = Arc::new(sst);
+        assert_eq!(scan(&sst, true).is_ok(), mode == IoMode::Mmap, "{mode:?}");
+        check_corrupt(&scan(&sst, false).unwrap_err());
+        assert!(!sst.verify(&mut |_| {}).unwrap().problems.is_empty());
+    }
+}
+
 #[cfg(feature = "zstd")]
 #[test]
 fn trap_23_flips_in_compressed_blocks_are_noticed() {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::db::SuspectRows;
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, block_checksum};
+use crate::manifest::FileEntry;
 
 use super::*;
 
@@ -243,6 +244,40 @@ fn a_crash_while_healing_loses_nothing() {
             assert!(db.heal(None, "backup", |_| ()).unwrap().is_healed());
             assert_eq!(damaged_rows(&db), 0, "operation {op}");
         }
+    }
+}
+
+/// Only files that this process has flushed or merged are handed over to readers unchecked, and
+/// only if they are mapped.
+#[test]
+fn trap_24_opened_and_imported_files_are_checked_at_first_use() {
+    use crate::options::IoMode;
+    // Whether each file is open that was imported, or was not.
+    let are_open = |db: &Db, imported: bool| -> Vec<bool> {
+        let pinned = db.engine.reader().pin();
+        let is_meant = |file: &&Arc<FileEntry>| (file.meta.visible_from.0 > 0) == imported;
+        pinned.version.files().filter(is_meant).map(|file| file.opened().is_some()).collect()
+    };
+    for (mode, handed_over) in [(IoMode::Mmap, true), (IoMode::Pread, false)] {
+        let fs = MemFs::new();
+        let options = options(&fs).io_mode(mode);
+        let db = options.clone().open("new").unwrap();
+        let table = db.create_table("things").unwrap();
+        table.insert(row(1, 0)).unwrap();
+        db.flush().unwrap();
+        let flushed = are_open(&db, false);
+        assert!(!flushed.is_empty() && !flushed.contains(&!handed_over), "flushed");
+        table.insert(row(2, 0)).unwrap();
+        db.compact().unwrap();
+        assert!(!handed_over || !are_open(&db, false).contains(&false), "merged");
+        db.export_range("things", KeyRange::all(), "moving").unwrap();
+        db.create_table("copies").unwrap();
+        db.import_range("moving", "copies").unwrap();
+        assert_eq!(are_open(&db, true), [false], "imported");
+        drop(table);
+        db.close().unwrap();
+        let db = options.open("new").unwrap();
+        assert!(are_open(&db, true) == [false] && are_open(&db, false).contains(&false), "opened");
     }
 }
 

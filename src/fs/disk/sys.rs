@@ -192,8 +192,8 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
         // The system applies this advice to the whole file, whatever the range is.
         Advice::Random => fadvise(file, 0, None, Known::Random),
         // The system would extend advice of length 0 to the end of the file.
-        Advice::WillNeed if len.is_none() => return,
-        Advice::WillNeed => fadvise(file, range.start, len, Known::WillNeed),
+        Advice::WillNeed | Advice::Populate if len.is_none() => return,
+        Advice::WillNeed | Advice::Populate => fadvise(file, range.start, len, Known::WillNeed),
     };
 }
 
@@ -205,7 +205,9 @@ pub(super) fn advise_file(_file: &File, _advice: Advice, _range: Range<u64>) {}
 pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
     let advice = match advice {
         Advice::Random => memmap2::Advice::Random,
-        Advice::WillNeed => memmap2::Advice::WillNeed,
+        #[cfg(target_os = "linux")]
+        Advice::Populate => memmap2::Advice::PopulateRead,
+        _ => memmap2::Advice::WillNeed,
     };
     let _ = map.advise_range(advice, range.start, range.len());
 }

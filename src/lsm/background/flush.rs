@@ -134,7 +134,9 @@ impl Maintenance {
         let boundaries = Boundaries::of(version.ranges.iter());
         let mut output = OutputWriter::new(self, cut, (Codec::None, Cause::Flush), boundaries);
         output.write(entries, retention, |_| Ok(()))?;
-        output.finish()
+        let mut files = output.finish()?;
+        files.iter_mut().for_each(|file| file.open(self.env(), true));
+        Ok(files)
     }
 
     /// Adds the files and removes the memtable and its logs in one edit. Returns the logs to
@@ -161,6 +163,7 @@ impl Maintenance {
         let placed = assign_to_ranges(&version, files, &mut edit, ids);
         placed.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
+        files.iter().for_each(|file| file.hand_over(&version));
         let flushed = Some(slot.memtable.id);
         if mutant!("split-install") {
             self.reader().change_view(|view| view.with_version(&view.version, flushed));

@@ -332,7 +332,7 @@ impl OpenFile {
         }
         let bytes = |parts: &[Part]| parts.iter().map(|part| part.bytes).sum::<u64>();
         debug_assert!(bytes(&self.parts) <= meta.bytes, "parts share the bytes of their file");
-        Ok(NewFile { meta, parts: self.parts })
+        Ok(NewFile { meta, parts: self.parts, sst: None })
     }
 }
 

@@ -447,7 +447,11 @@ impl Maintenance {
         // each call still returns a Seq.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
-        files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
+        for file in &mut files {
+            file.meta.visible_from = visible_from;
+            // The inputs may be cold, and then the pages of the output are better evicted first.
+            file.open(self.env(), false);
+        }
         self.state.record_spent(spent);
         Ok(files)
     }
@@ -583,6 +587,7 @@ impl Maintenance {
         let Some(exchanged) = exchange(&version, tasks, files, &rests) else { return Ok(false) };
         let Exchange { edit, gone, unused } = exchanged;
         let version = self.append_edit(&mut manifest, &edit)?;
+        files.iter().for_each(|file| file.hand_over(&version));
         self.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
         self.state.retire(gone);

@@ -37,7 +37,7 @@ fn file(number: u64, parts: &[(&[u8], &[u8], u64)]) -> NewFile {
         sections: Vec::new(),
         unknown: Box::default(),
     };
-    NewFile { meta, parts }
+    NewFile { meta, parts, sst: None }
 }
 
 /// Returns a version with ranges of table 1 that begin at these keys. The first range begins at the

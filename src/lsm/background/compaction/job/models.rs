@@ -88,7 +88,7 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
     let meta = file(output, (older, newer));
     let (low, high) = (meta.key_min.clone(), meta.key_max.clone());
     let parts = vec![Part { low, high, bytes: meta.bytes }];
-    (job, NewFile { meta, parts })
+    (job, NewFile { meta, parts, sst: None })
 }
 
 /// Returns the Seqs of all commits in the files, ascending.
