@@ -46,6 +46,7 @@ pub const CASES: &[Case] = &[
     case("upsert, built and handed to the system", 2_000, upsert),
     case("upsert in a group of 100, an entity", 2_000, groups),
     case("insert if absent, above a file", 2_000, insert),
+    case("insert if absent in a group of 100, above a file, an entity", 2_000, insert_groups),
     case("merge of one property, from a file", 1_000, merge),
     case("merge of one property of 252, in memory", 200, merge_wide),
     case("replace by ETag, in memory", 1_000, replace),
@@ -237,6 +238,27 @@ fn insert(n: u64) {
         for (i, (partition_key, row_key)) in (0..).zip(&keys) {
             let row_key = format!("{row_key}x");
             ground.table.insert(entity_in(partition_key, &row_key, i)).expect("a new key");
+        }
+    });
+}
+
+/// Inserts groups, each between two keys of the file.
+fn insert_groups(n: u64) {
+    let ground = file();
+    let groups: Vec<_> = keys(n / 100)
+        .into_iter()
+        .map(|(partition_key, row_key)| {
+            let rows: Vec<_> = (0..100).map(|i| format!("{row_key}-{i:03}")).collect();
+            (partition_key, rows)
+        })
+        .collect();
+    measured_part(&mut || {
+        for (partition_key, row_keys) in &groups {
+            let mut group = EntityGroup::new(partition_key.as_str());
+            for (i, row_key) in (0..).zip(row_keys) {
+                group.insert(entity_in(partition_key, row_key, i)).expect("one partition");
+            }
+            ground.table.commit(group).expect("room on the disk");
         }
     });
 }

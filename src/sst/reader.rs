@@ -26,6 +26,7 @@ use crate::format::hash_index::{HashLayout, LinePlace, PAGE_BYTES};
 use crate::format::names::FileName;
 use crate::format::row::decode_row;
 use crate::format::row_block::{EntryPlace, RowBlock};
+use crate::format::span::Span;
 use crate::format::sparse_index::{Handles, SparsePage};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, check_header, section};
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
@@ -204,6 +205,26 @@ impl Sst {
             number = self.hash.next(number);
         }
         Ok(None)
+    }
+
+    /// False if no key of the file is in `span`. Reads one block of rows, rarely two. Always true
+    /// for a compressed file, where a block costs more than the look-ups of many keys.
+    pub(crate) fn may_hold(&self, span: &Span) -> Result<bool> {
+        if !self.hash.has_locations() {
+            return Ok(true);
+        }
+        for index in self.block_of(&span.low, true)?..self.handles.len() {
+            let contents = self.rows(index)?;
+            let bad = |error| self.bad_block(index, error);
+            let block = RowBlock::parse(&contents).map_err(bad)?;
+            let from = block.lower_bound(&span.low).map_err(bad)?;
+            let end = span.high.as_deref().map_or(Ok(block.len()), |high| block.lower_bound(high));
+            let end = end.map_err(bad)?;
+            if from < end || end < block.len() {
+                return Ok(from < end);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the number of blocks of rows in the file.

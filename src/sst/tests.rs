@@ -13,6 +13,7 @@ use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer}
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{choose_form, encode_pages};
 use crate::format::names::{FileId, FileNumber};
+use crate::format::span::Span;
 use crate::format::sst::section;
 use crate::fs::{Fault, FaultFs, FaultKind, Fs, MemFs, OpKind};
 use crate::model::{EdmType, Row, Seq, Shape, ShapeRef, ValueRef};
@@ -195,6 +196,35 @@ fn check_seeks(written: &Written, sst: &Arc<Sst>) {
             }
         }
     }
+}
+
+#[test]
+fn a_file_tells_whether_it_has_a_key_in_a_span() {
+    let rng = &mut Rng::from_seed(5);
+    let entries = random_entries(rng, 400);
+    let written = write(entries.clone(), options(256, Codec::None));
+    let bound = |rng: &mut Rng| {
+        let mut key = entries[rng.below(entries.len() as u64) as usize].key.clone();
+        match rng.below(3) {
+            0 => key.push(0),
+            1 => key.truncate(key.len() - 1),
+            _ => {}
+        }
+        key
+    };
+    for mode in [IoMode::Mmap, IoMode::Pread] {
+        let sst = written.open(&shared(mode, 1 << 20)).unwrap();
+        for _ in 0..2_000 {
+            let (a, b) = (bound(rng), bound(rng));
+            for span in [Span::new((&a).min(&b), Some((&a).max(&b))), Span::new(&a, None)] {
+                let has_key = entries.iter().any(|entry| span.contains(&entry.key));
+                assert_eq!(sst.may_hold(&span).unwrap(), has_key, "{span}");
+            }
+        }
+    }
+    let compressed = write(entries.clone(), options(256, Codec::Zstd));
+    let compressed = compressed.open(&shared(IoMode::Mmap, 1 << 20)).unwrap();
+    assert!(compressed.may_hold(&Span::new(b"\xff", None)).unwrap(), "not examined");
 }
 
 #[test]

@@ -214,17 +214,8 @@ impl View {
         at: Seq,
     ) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
-        // Check the file's own bounds first: the clip (the key span for which the file is still
-        // used) matters only if the file may contain the key. Check the clip before reading any
-        // block of rows, so that damage outside the clip has no effect.
-        for file in &range.young {
-            let counts = || file.clip.contains(key);
-            if file.file.is_visible(at)
-                && let Some(sst) = open_for(env, file, key)?
-                && let Some(hit) = sst.get_if(hash, key, at, counts)?
-            {
-                return Ok(Some(hit));
-            }
+        if let Some(hit) = find_in(env, range.young.iter(), (hash, key, at))? {
+            return Ok(Some(hit));
         }
         let run = range.run_at(key).filter(|file| file.file.is_visible(at));
         match run.map(|file| open_for(env, file, key)).transpose()?.flatten() {
@@ -232,6 +223,43 @@ impl View {
             None => Ok(None),
         }
     }
+
+    /// Returns the files that may hold keys of `span`; of those that may hold the same key, the
+    /// newest first. Seeks in each file once.
+    pub(in crate::lsm) fn files_in(&self, env: &Env, span: &Span) -> Vec<&FileReference> {
+        let ranges = self.version.ranges_in(span).iter();
+        let files = ranges.flat_map(|range| range.young.iter().chain(range.run_in(span)));
+        files.filter(|file| file.clip.overlaps(span) && may_hold(env, file, span)).collect()
+    }
+}
+
+/// False if `file` has no key in `span`. An error is left to the look-up of a key that needs the
+/// damaged part.
+fn may_hold(env: &Env, file: &FileReference, span: &Span) -> bool {
+    file.file.has_keys_in(span)
+        && env.open_sst(&file.file).and_then(|sst| sst.may_hold(span)).unwrap_or(true)
+}
+
+/// Finds the newest entry of a key at or below a Seq in `files`, which are ordered newest first.
+#[inline]
+pub(in crate::lsm) fn find_in<'a>(
+    env: &Env,
+    files: impl Iterator<Item = &'a FileReference>,
+    (hash, key, at): (u64, &[u8], Seq),
+) -> Result<Option<Hit<'a>>> {
+    // Check the file's own bounds first: the clip (the key span for which the file is still used)
+    // matters only if the file may contain the key. Check the clip before reading any block of
+    // rows, so that damage outside the clip has no effect.
+    for file in files {
+        let counts = || file.clip.contains(key);
+        if file.file.is_visible(at)
+            && let Some(sst) = open_for(env, file, key)?
+            && let Some(hit) = sst.get_if(hash, key, at, counts)?
+        {
+            return Ok(Some(hit));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the reader of a file that may hold `key`. Returns `None` if the file cannot be opened,

@@ -10,19 +10,21 @@ use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::format::Kind;
+use crate::format::span::Span;
+use crate::manifest::FileReference;
 use crate::model::{Row, Seq};
 
 use super::batch::{Batch, Op};
 use super::writer::Writer;
 use crate::lsm::Env;
-use crate::lsm::read::view::{Current, View};
+use crate::lsm::read::view::{Current, View, find_in};
 
 /// The entries that a commit found for its keys before it took the commit lock.
 pub(crate) struct PreRead {
     /// The id of the newest memtable in the view that was read.
     memtable: u64,
     /// The entry found for each operation; `None` if the key has no entry or the operation needs
-    /// none.
+    /// none. Empty if the files and the frozen memtables have no entry for any operation.
     found: SmallVec<[Option<PreReadHit>; 1]>,
 }
 
@@ -66,20 +68,51 @@ impl PreRead {
     }
 }
 
+/// Batches with fewer operations look up each key in every file.
+const GROUP_LEAST: usize = 8;
+
+/// Returns the span of the keys that the operations of a group depend on. `None` for a small batch.
+fn span_of(batch: &Batch<'_>) -> Option<Span> {
+    if batch.ops.len() < GROUP_LEAST {
+        return None;
+    }
+    let mut keys = batch.ops.iter().filter(|op| op.needs_current()).map(|op| &*op.key);
+    let first = keys.next()?;
+    let (mut low, mut high) = (first, first);
+    for key in keys {
+        // Most groups are in ascending order, so the first comparison usually suffices.
+        if key > high {
+            high = key;
+        } else if key < low {
+            low = key;
+        }
+    }
+    Some(Span::inclusive(low, high))
+}
+
 impl PreReadHit {
-    /// Finds the newest entry of the operation's key. Range tombstones are only recorded here; the
-    /// decision under the commit lock applies them.
+    /// Finds the newest entry of the operation's key, in memory and in `files` or, if that is
+    /// `None`, in all files. Range tombstones are only recorded here; the decision under the commit
+    /// lock applies them.
     #[inline]
-    fn newest(view: &View, env: &Env, op: &Op<'_>) -> Result<Option<Self>> {
+    fn newest(
+        view: &View,
+        env: &Env,
+        op: &Op<'_>,
+        files: Option<&[&FileReference]>,
+    ) -> Result<Option<Self>> {
         let hidden = |seq| view.range_tombstones.hidden_since(&op.key, seq);
         let mut in_memory = view.memtables.iter();
         if let Some(entry) = in_memory.find_map(|slot| slot.memtable.newest(op.hash, &op.key)) {
             let (seq, kind) = (entry.seq, entry.kind);
             return Ok(Some(Self { seq, kind, row: None, hidden: hidden(seq) }));
         }
-        let Some(hit) = view.find_in_files(env, op.hash, &op.key, Seq(u64::MAX))? else {
-            return Ok(None);
+        let key = (op.hash, &*op.key, Seq(u64::MAX));
+        let hit = match files {
+            Some(files) => find_in(env, files.iter().copied(), key)?,
+            None => view.find_in_files(env, key.0, key.1, key.2)?,
         };
+        let Some(hit) = hit else { return Ok(None) };
         let (seq, kind) = (hit.seq, hit.kind);
         let row = match kind {
             Kind::Put if op.needs_row() => Some(hit.row()?.to_row()),
@@ -93,19 +126,108 @@ impl Writer {
     /// Reads, outside the commit lock, the newest entry of each key in `batch` whose operation
     /// depends on that entry.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
-        let view = self.reader.view.load();
-        let memtable = view.active().memtable.id;
-        let mut found = SmallVec::new();
-        if batch.ops.iter().any(|op| op.needs_current()) {
-            found.reserve(batch.ops.len());
-            for op in &batch.ops {
-                found.push(if op.needs_current() {
-                    PreReadHit::newest(&view, &self.reader.env, op)?
-                } else {
-                    None
-                });
-            }
+        let (view, env) = (self.reader.view.load(), &*self.reader.env);
+        let mut pre_read = PreRead { memtable: view.active().memtable.id, found: SmallVec::new() };
+        if !batch.ops.iter().any(|op| op.needs_current()) {
+            return Ok(pre_read);
         }
-        Ok(PreRead { memtable, found })
+        let files = span_of(batch).map(|span| view.files_in(env, &span));
+        // Under the commit lock the active memtable is read again anyway.
+        if view.frozen().is_empty() && files.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(pre_read);
+        }
+        pre_read.found.reserve(batch.ops.len());
+        for op in &batch.ops {
+            pre_read.found.push(match op.needs_current() {
+                true => PreReadHit::newest(&view, env, op, files.as_deref())?,
+                false => None,
+            });
+        }
+        Ok(pre_read)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::batch::{Action, Condition, Gate, PackedRow};
+    use super::*;
+    use crate::error::{Code, Error};
+    use crate::format::key::user_key;
+    use crate::format::names::TableId;
+    use crate::fs::MemFs;
+    use crate::lsm::Engine;
+    use crate::model::Entity;
+    use crate::options::{Background, Durability, Options};
+
+    fn engine() -> Arc<Engine> {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap()
+    }
+
+    /// Returns a group that inserts rows if they are absent.
+    fn inserts(engine: &Engine, rows: impl Iterator<Item = u32>) -> Batch<'static> {
+        let (env, table) = (engine.env(), TableId(7));
+        let op = |row: u32| {
+            let row = format!("{row:04}");
+            let key = user_key(table, "p", &row);
+            let row = Entity::new("p", row).to_row(&env.shapes).unwrap();
+            let action = Action::Put(PackedRow::of(row, &env.shapes));
+            Op { hash: env.hash(&key), key: key.into(), condition: Condition::Absent, action }
+        };
+        Batch {
+            ops: rows.map(op).collect(),
+            is_group: true,
+            ..Batch::of_changes(&Arc::new(Gate::new(table)), Vec::new())
+        }
+    }
+
+    fn write(engine: &Engine, rows: impl Iterator<Item = u32>) {
+        engine.commit(&inserts(engine, rows), Durability::Os).unwrap();
+    }
+
+    #[test]
+    fn a_group_looks_up_keys_only_in_files_with_keys_in_its_span() {
+        let engine = engine();
+        for low in [100, 500] {
+            write(&engine, (low..low + 400).step_by(20));
+            engine.maintenance().flush_all().unwrap();
+        }
+        let found = |rows: &mut dyn Iterator<Item = u32>| {
+            engine.writer().look_up(&inserts(&engine, rows)).unwrap().found
+        };
+        for rows in [0..100, 101..120, 481..500, 881..900] {
+            assert!(found(&mut rows.clone()).is_empty(), "{rows:?}");
+            assert!(found(&mut rows.clone().rev()).is_empty(), "{rows:?}");
+        }
+        for row in [100, 300, 480, 500, 880] {
+            let near = found(&mut (row - 10..row + 10));
+            let hits: Vec<_> = near.iter().map(Option::is_some).collect();
+            let expected: Vec<_> = (row - 10..row + 10).map(|other| other == row).collect();
+            assert_eq!(hits, expected, "{row}");
+        }
+    }
+
+    /// The pre-read of a group does not read the active memtable. If that is flushed before the
+    /// decision, the group must still find the row.
+    #[test]
+    fn a_group_finds_a_row_that_is_flushed_between_look_up_and_decision() {
+        for is_frozen in [false, true] {
+            let engine = engine();
+            write(&engine, [100, 900].into_iter());
+            engine.maintenance().flush_all().unwrap();
+            write(&engine, std::iter::once(305));
+            if is_frozen {
+                engine.maintenance().freeze().unwrap();
+            }
+            let group = inserts(&engine, 300..310);
+            let flush = || engine.maintenance().flush_all().unwrap();
+            let (help, durability) = (engine.maintenance(), Durability::Os);
+            let refused = engine.writer().submit_around(help, &group, durability, None, flush);
+            let error = refused.unwrap_err();
+            assert_eq!(error.code(), Error::refused(Code::EntityAlreadyExists).code());
+            assert_eq!(error.index(), Some(5));
+        }
     }
 }
