@@ -211,11 +211,19 @@ impl Deref for Service {
 impl AccountArgs {
     /// Opens the service that `place` names; `None` for a directory. Sends nothing.
     pub(super) fn open(&self, place: &Place) -> Outcome<Option<Service>> {
+        self.open_with(place, RemoteOptions::new())
+    }
+
+    /// As [`open`](Self::open), with further options.
+    pub(super) fn open_with(
+        &self,
+        place: &Place,
+        mut options: RemoteOptions,
+    ) -> Outcome<Option<Service>> {
         let text = place.to_str().unwrap_or_default();
         if foreign(text).is_none() {
             return Ok(None);
         }
-        let mut options = RemoteOptions::new();
         if let Some(ca) = &self.ca {
             options = options.ca(ca);
         }

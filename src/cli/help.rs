@@ -28,7 +28,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "shell",
         ],
     ),
-    ("Files in and out", &["import", "export", "copy", "check-refs", "compare", "changes"]),
+    ("Files in and out", &["import", "export", "copy", "check-refs", "compare", "changes", "sync"]),
     ("Serving", &["serve", "sas"]),
     ("Care and backups", &["compact", "verify", "checkpoint", "backup", "backups", "restore"]),
     ("Damage", &["heal", "repair", "salvage", "inspect"]),
@@ -40,7 +40,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
 /// A command that a feature adds, its purpose, the feature, and whether this build has it.
 type Optional = (&'static str, &'static str, &'static str, bool);
 
-const OPTIONAL: [Optional; 8] = [
+const OPTIONAL: [Optional; 9] = [
     ("serve", "Serve clients of Azure Table storage", "rest", cfg!(feature = "rest")),
     ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
     ("shell", "Type commands on one database", "shell", cfg!(feature = "shell")),
@@ -54,6 +54,7 @@ const OPTIONAL: [Optional; 8] = [
     ),
     ("bench", "Measure the speed of this machine", "bench", cfg!(feature = "bench")),
     ("sim", "Run the database against a model on a failing disk", "sim", cfg!(feature = "sim")),
+    ("sync", "Carry changes to a Table service", "remote", cfg!(feature = "remote")),
 ];
 
 /// The features that this build may have.

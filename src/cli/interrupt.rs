@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::SIGINT;
+#[cfg(feature = "remote")]
+use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 
 use super::failure::eprint_line;
@@ -22,6 +24,13 @@ impl Interrupt {
         let second = flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&raised));
         drop(second.and_then(|_| flag::register(SIGINT, Arc::clone(&raised))));
         Self(raised)
+    }
+
+    /// Also records the request of a service manager to end.
+    #[cfg(feature = "remote")]
+    pub(super) fn or_termination(self) -> Self {
+        drop(flag::register(SIGTERM, Arc::clone(&self.0)));
+        self
     }
 
     pub(super) fn is_raised(&self) -> bool {

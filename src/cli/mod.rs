@@ -59,6 +59,8 @@ mod sim;
 mod stats;
 #[cfg(all(unix, feature = "bench", feature = "sim"))]
 mod stress;
+#[cfg(feature = "remote")]
+mod sync;
 mod unmatched;
 mod wear;
 mod writer;
@@ -169,6 +171,8 @@ commands! {
     Compare(compare::Compare),
     Copy(copy::Copy),
     CheckRefs(copy::CheckRefs),
+    #[cfg(feature = "remote")]
+    Sync(sync::SyncCommand),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
     #[cfg(feature = "bench")]

@@ -72,6 +72,13 @@ impl KeyRange {
         Self { low: Some(low), high: Some(high) }
     }
 
+    /// Returns the least and the greatest PartitionKey that keys of the range can have. Each is
+    /// `None` if the range has no such bound.
+    #[cfg(feature = "remote")]
+    pub(crate) fn partition_bounds(&self) -> [Option<&str>; 2] {
+        [&self.low, &self.high].map(|edge| edge.as_ref().map(|edge| &*edge.partition))
+    }
+
     pub(super) fn between(low: Option<Edge>, high: Option<Edge>) -> Self {
         Self { low, high }
     }

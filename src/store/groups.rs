@@ -6,7 +6,7 @@ use crate::model::{Entity, GROUP_OPERATIONS_MAX};
 
 /// The maximum length of the members of a group as JSON: that of Cosmos DB, 2 MB, with room for
 /// the head of the body. Other services accept 4 MiB.
-const BODY_MAX: usize = 2_000_000 - (64 << 10);
+pub(super) const BODY_MAX: usize = 2_000_000 - (64 << 10);
 /// The maximum length of the head of a member, without its keys, which may take three bytes for
 /// each byte.
 const MEMBER_HEAD: usize = 600;
@@ -20,7 +20,7 @@ pub(super) fn group_len<'e>(entities: impl Iterator<Item = (&'e Entity, usize)>)
     let (mut len, mut bytes, mut size) = (0, 0, 0);
     for (entity, length) in entities.take(GROUP_OPERATIONS_MAX) {
         let (pk, rk) = entity.key_bytes();
-        bytes += length + MEMBER_HEAD + 3 * (pk.len() + rk.len());
+        bytes += length + member_head(pk.len() + rk.len());
         size += entity.size_at_most();
         if len > 0 && bytes.max(size) > BODY_MAX {
             break;
@@ -28,6 +28,11 @@ pub(super) fn group_len<'e>(entities: impl Iterator<Item = (&'e Entity, usize)>)
         len += 1;
     }
     len
+}
+
+/// Returns the maximum length of the head of a member whose keys have this many bytes together.
+pub(super) fn member_head(key_bytes: usize) -> usize {
+    MEMBER_HEAD + 3 * key_bytes
 }
 
 /// Returns the filter for the range of keys from `first` to `last`, in one partition.

@@ -5,9 +5,9 @@
 //! * ETags and continuations are opaque, and a continuation is accepted only by its own store.
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
-//! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either, by a text), `reference` (such texts),
+//! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
 //! `update` (with closures), `pages`, `slice` (parts of the key space), `groups` (limits),
-//! `workers` (requests at once), `load`, `copy`, `compare`, `dialect` (differences of services).
+//! `workers` (requests at once), `load`, `copy`, `compare`, `sync`, `locked_file`, `dialect`.
 
 #[cfg(feature = "remote")]
 pub(crate) mod compare;
@@ -23,6 +23,8 @@ mod failing;
 mod groups;
 #[cfg(feature = "remote")]
 pub(crate) mod load;
+#[cfg(feature = "remote")]
+mod locked_file;
 mod open;
 #[cfg(feature = "remote")]
 pub(crate) mod pages;
@@ -31,6 +33,8 @@ mod reference;
 pub(crate) mod remote;
 #[cfg(feature = "remote")]
 pub(crate) mod slice;
+#[cfg(feature = "remote")]
+pub mod sync;
 mod table_store;
 mod update;
 #[cfg(feature = "remote")]

@@ -146,6 +146,12 @@ impl Position {
     pub fn seq(self) -> Seq {
         self.seq
     }
+
+    /// Whether both positions are of one history.
+    #[cfg(feature = "remote")]
+    pub(crate) fn has_history_of(self, other: Position) -> bool {
+        self.incarnation == other.incarnation
+    }
 }
 
 impl fmt::Display for Position {

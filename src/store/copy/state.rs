@@ -1,33 +1,29 @@
 //! The file with the positions of a job, by which a later run continues it.
 //!
-//! Invariants
-//! * the file is replaced atomically, so a crash leaves the old or the new positions;
-//! * a second file with a lock keeps other processes from the file.
+//! `locked_file` replaces the file atomically, and keeps other processes from it.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::error::{Code, Error, ErrorKind, Result};
-use crate::fs::{FileLock, Fs, parent, read_small};
+use crate::error::{Code, Error, Result};
+use crate::fs::Fs;
 use crate::json::{self, Object, Scalar};
+use crate::store::locked_file::LockedFile;
 use crate::store::slice::{Key, Slice};
 use crate::sync::Mutex;
 
 /// The file with the positions of a job.
 pub(crate) struct StateFile {
-    fs: Arc<dyn Fs>,
+    file: LockedFile,
     clock: Arc<dyn Clock>,
-    path: PathBuf,
     /// What the job copies. A file of another job is refused.
     job: String,
     /// The shortest time between two writes of the file.
     every: Duration,
     /// The time of the last write.
     written: Mutex<Option<Duration>>,
-    _lock: Box<dyn FileLock>,
 }
 
 /// The progress of a job, as the file stores it.
@@ -51,9 +47,6 @@ const PROBLEMS: [&str; 4] = ["conflicts", "shared", "refused", "changed"];
 const BYTES_MAX: u64 = 64 << 20;
 /// The version of the format.
 const VERSION: &str = "1";
-/// Suffixes of the lock file and of the file that replaces the state file.
-const LOCK: &str = ".rowstone-lock";
-const NEW: &str = ".rowstone-new";
 
 impl StateFile {
     /// Takes the lock of the file, which need not exist.
@@ -66,20 +59,8 @@ impl StateFile {
         job: String,
         every: Duration,
     ) -> Result<Self> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                let text = format!("another copy uses {}: name another file", path.display());
-                Error::new(ErrorKind::Locked, text)
-            }
-            _ => Error::io(format!("lock {}", path.display()), error),
-        };
-        let lock = fs.lock(&beside(path, LOCK)).map_err(failed)?;
-        // A process that ends removes the file, perhaps since it was opened here.
-        if !lock.is_current().map_err(failed)? {
-            return Err(failed(io::ErrorKind::WouldBlock.into()));
-        }
-        let (path, written) = (path.to_owned(), Mutex::new(None));
-        Ok(Self { fs, clock, path, job, every, written, _lock: lock })
+        let (file, written) = (LockedFile::open(fs, path, "copy")?, Mutex::new(None));
+        Ok(Self { file, clock, job, every, written })
     }
 
     /// Returns the state of the job; `None` if there is no file.
@@ -87,14 +68,9 @@ impl StateFile {
     /// # Errors
     /// `InvalidInput` if the file is of another job, or is not such a file.
     pub(crate) fn read(&self) -> Result<Option<Saved>> {
-        let bytes = match read_small(&*self.fs, &self.path, BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed("read", error)),
-        };
-        let text = std::str::from_utf8(&bytes).map_err(|_| self.refused("is not UTF-8"))?;
+        let Some(text) = self.file.read(BYTES_MAX)? else { return Ok(None) };
         let malformed = |_| self.refused("is not a file of positions of a copy");
-        let members = json::read_object(text, 16).map_err(malformed)?;
+        let members = json::read_object(&text, 16).map_err(malformed)?;
         let member = |name: &str| members.iter().find(|(known, _)| known == name).map(|(_, v)| *v);
         let other = "is of another copy: name another file, or remove it to begin again";
         match member("job").map(Scalar::read) {
@@ -146,53 +122,17 @@ impl StateFile {
                 });
             }
         });
-        self.replace(text.as_bytes()).map_err(|error| self.failed("write", error))
-    }
-
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let new = beside(&self.path, NEW);
-        if self.fs.exists(&new)? {
-            self.fs.remove(&new)?;
-        }
-        let file = self.fs.create(&new)?;
-        file.write_at(0, bytes)?;
-        file.sync()?;
-        drop(file);
-        self.fs.rename(&new, &self.path)?;
-        self.fs.sync_dir(&parent(&self.path))
+        self.file.replace(text.as_bytes())
     }
 
     /// Removes the file of a job that has ended.
     pub(crate) fn remove(&self) -> Result<()> {
-        match self.fs.remove(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.failed("remove", error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn failed(&self, doing: &str, error: io::Error) -> Error {
-        Error::io(format!("{doing} {}", self.path.display()), error)
+        self.file.remove()
     }
 
     fn refused(&self, problem: &str) -> Error {
-        let message = format!("{} {problem}", self.path.display());
-        Error::refused_with(Code::InvalidInput, message)
+        self.file.refused(problem)
     }
-}
-
-impl Drop for StateFile {
-    fn drop(&mut self) {
-        // A file that stays has no lock.
-        drop(self.fs.remove(&beside(&self.path, LOCK)));
-    }
-}
-
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
 }
 
 fn put_key(object: &mut Object<'_>, name: &str, key: Option<&Key>) {

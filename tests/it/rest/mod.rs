@@ -23,6 +23,8 @@ mod slow;
 mod stop;
 #[cfg(feature = "remote")]
 mod stores;
+#[cfg(all(target_os = "linux", feature = "remote"))]
+mod sync;
 mod tls;
 #[cfg(feature = "remote")]
 mod verbs;

@@ -1,0 +1,248 @@
+//! `rowstone sync`: carries the changes of a database to a Table service or another database.
+//!
+//! Not here: the steps of a sync (`store::sync`).
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use clap::Args;
+
+use super::endpoint::{AccountArgs, Place, Service};
+use super::failure::{Failure, Outcome, eprint_line};
+use super::files::{self, append, check_outside};
+use super::interrupt::Interrupt;
+use super::open::{Create, open};
+use super::output::{Format, FormatArgs, Output, print, write_counters};
+use crate::db::Db;
+use crate::error::{Code, Error, ErrorKind};
+use crate::json::{self, Object};
+use crate::retry::RetryPolicy;
+use crate::store::sync::{Report, Source, SyncJob, SyncProblem, SyncStatus, error_in};
+use crate::store::{RemoteOptions, TableStore};
+
+/// Carry changes to a Table service or another database.
+///
+/// Rows arrive in effect once, and in order within their partition.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct SyncCommand {
+    /// The database; another process may have it open
+    db: PathBuf,
+    /// The Table service, or the directory of another database, which is created if it is missing
+    target: Place,
+    /// Also carry later changes, until interrupted
+    #[arg(long)]
+    follow: bool,
+    /// Print how far the sync is, and carry nothing
+    #[arg(long, conflicts_with_all = ["follow", "resync", "rejects", "allow_drop", "split_groups"])]
+    status: bool,
+    /// The name of the position at the target; databases with one target need names of their own
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    name: String,
+    /// Also save the position, and the last error, in this file
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Append what the target refuses to this file, one JSON object per line, instead of ending
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// Begin again by comparing all rows, also after a restore or repair of the database; `keep`
+    /// keeps rows that only the target has
+    #[arg(long, value_name = "HOW", value_parser = ["keep"])]
+    resync: Option<String>,
+    /// Also drop at the target the tables that the database drops
+    #[arg(long)]
+    allow_drop: bool,
+    /// Send a group that is too large for the target in parts
+    #[arg(long)]
+    split_groups: bool,
+    #[command(flatten)]
+    account: AccountArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+const HELP: &str = "\
+The first run compares all rows with the target and writes those that differ. After that the change
+feed is carried, from the position in the table rowstonesync of the target. If changes are no longer
+kept, all rows are compared again: keep the changes of the longest time without a network, with
+--keep-changes of the process that writes.
+
+Rows that expire, or that a limit on disk use drops, stay at the target. Deletes are carried. Rows
+that only the target has stay, and are listed in the file of --rejects.
+
+A sync may be killed at any time. The next one waits 40 seconds if the last one did not end in order,
+since requests may still be under way; readers of the target may then see states of about the last
+second again. Only one sync of a name can run. Without --follow, a failing target ends the command
+after three retries; with it, the command waits for the target.
+
+Examples:
+  rowstone sync station env:STORE --follow --name station-7
+  rowstone sync station env:STORE --rejects rejects.ndjson
+  rowstone sync station env:STORE --name station-7 --status --format json
+  rowstone sync station copy";
+
+const TAKEOVER: &str =
+    "the last sync did not end in order: waiting 40 s until its requests can no longer take effect";
+
+/// The store to which changes are carried.
+enum Target {
+    Directory(Db),
+    Service(Service),
+}
+
+impl Target {
+    fn get(&self) -> &dyn TableStore {
+        match self {
+            Self::Directory(db) => db,
+            Self::Service(service) => &**service,
+        }
+    }
+}
+
+impl SyncCommand {
+    pub(super) fn run(self) -> Outcome {
+        let paths = [&self.state, &self.rejects].into_iter().flatten();
+        paths.into_iter().try_for_each(|path| check_outside(path))?;
+        // The sync repeats requests itself: each one must have ended when the next one is sent.
+        let options = RemoteOptions::new().retries(RetryPolicy::none());
+        let service = self.account.open_with(&self.target, options)?;
+        if service.is_none() && files::is_same(&self.db, &self.target) {
+            return Err(Failure::Usage("source and target are the same database".to_owned()));
+        }
+        let source = Source::Follower(Db::follow(&self.db).map_err(Failure::Open)?);
+        let target = match service {
+            Some(service) => Target::Service(service),
+            None if self.status => Target::Directory(super::open::open_to_read(&self.target)?),
+            None => Target::Directory(open(&self.target, Create::IfMissing)?),
+        };
+        let done = match self.status {
+            true => self.print_status(&source, target.get()),
+            false => self.carry(source, &target),
+        };
+        match target {
+            Target::Directory(db) => done.and(db.close().map_err(Failure::from)),
+            Target::Service(_) => done,
+        }
+    }
+
+    fn carry(&self, source: Source, target: &Target) -> Outcome {
+        let rejects = self.rejects.as_deref().map(append).transpose()?.map(Mutex::new);
+        let mut job = SyncJob::new(source, target.get())
+            .name(&self.name)
+            .resync(self.resync.is_some())
+            .allow_drop(self.allow_drop)
+            .split_groups(self.split_groups);
+        if let Some(path) = &self.state {
+            job = job.state_file(path)?;
+        }
+        if self.follow {
+            let [min, z, max] = [1, 1, 60].map(std::time::Duration::from_secs);
+            let policy = RetryPolicy::exponential_within(z, min, max);
+            job = job.retries(policy.with_retries(u32::MAX));
+        }
+        if let Some(file) = &rejects {
+            job = job.on_problem(|problem| {
+                let Ok(mut file) = file.lock() else { return Ok(()) };
+                let line = json::object(|object| put_problem(object, problem));
+                // Flushes before the position is saved.
+                let written = writeln!(file, "{line}").and_then(|()| file.flush());
+                written.map_err(|error| Error::io("write the rejects", error))
+            });
+        }
+        let interrupt = Interrupt::catch().or_termination();
+        let shown = RefCell::new(None);
+        job.run(self.follow, &mut |status| {
+            let error = status.error.as_ref().map(|error| format!("{error}; trying again"));
+            let note = error.or_else(|| status.is_taking_over.then(|| TAKEOVER.to_owned()));
+            if *shown.borrow() != note {
+                note.iter().for_each(|note| eprint_line(&format!("note: {note}")));
+                shown.replace(note);
+            }
+            !interrupt.is_raised()
+        })
+        .map_err(explained)?;
+        let status = job.status();
+        print(|output| self.write(output, &status, target))
+    }
+
+    fn write(&self, output: &mut Output, status: &SyncStatus, target: &Target) -> io::Result<()> {
+        let mut fields = vec![
+            ("commits", status.commits),
+            ("rows", status.rows),
+            ("requests", status.requests),
+            ("problems", status.problems),
+        ];
+        if let Target::Service(service) = target {
+            let bill = service.bill();
+            fields.extend([("transactions", bill.transactions), ("bytes_out", bill.bytes_out)]);
+        }
+        write_counters(output, &fields, self.format.get())
+    }
+
+    fn print_status(&self, source: &Source, target: &dyn TableStore) -> Outcome {
+        let report = Report::read(source, target, &self.name)?;
+        let error = self.state.as_deref().map(error_in).transpose()?.flatten();
+        let position = report.position.map(|position| position.to_string());
+        let lag = report.lag.map(|lag| {
+            [("lag_groups", lag.groups), ("lag_bytes", lag.bytes), ("lag_seconds", lag.seconds)]
+        });
+        let (newest, problems) = (report.newest.to_string(), report.problems);
+        if self.format.get() != Format::Table {
+            return print(|output| {
+                output.object(|object| {
+                    object.text("name", &self.name);
+                    position.iter().for_each(|position| object.text("position", position));
+                    object.text("newest", &newest);
+                    lag.iter().flatten().for_each(|(name, value)| object.raw(name, value));
+                    object.raw("open", report.is_open);
+                    object.raw("problems", problems);
+                    error.iter().for_each(|error| object.text("error", error));
+                })
+            });
+        }
+        print(|output| {
+            writeln!(output, "position  {}", position.as_deref().unwrap_or("none"))?;
+            writeln!(output, "newest    {newest}")?;
+            match lag {
+                Some([(_, groups), (_, bytes), (_, seconds)]) => {
+                    writeln!(output, "behind    {groups} commits, {bytes} bytes, {seconds} s")?;
+                }
+                None => writeln!(output, "behind    not known: all rows will be compared")?,
+            }
+            let state = if report.is_open { "running or killed" } else { "ended" };
+            writeln!(output, "sync      {state}")?;
+            writeln!(output, "problems  {problems}")?;
+            error.iter().try_for_each(|error| output.fold("error     ", error))
+        })
+    }
+}
+
+fn put_problem(object: &mut Object<'_>, problem: &SyncProblem) {
+    object.text("kind", problem.kind.name());
+    object.text("table", &problem.table);
+    if let Some((partition_key, row_key)) = &problem.row {
+        object.text("PartitionKey", partition_key);
+        object.text("RowKey", row_key);
+    }
+    object.text("message", &problem.message);
+}
+
+/// Adds the option that lets the sync go on.
+fn explained(error: Error) -> Failure {
+    let next = match error.kind() {
+        _ if error.code() == Code::RequestBodyTooLarge.as_str() => {
+            "--split-groups sends such groups in parts"
+        }
+        ErrorKind::ChangesLost => {
+            "--resync keep compares all rows and goes on; --name NAME is for another database"
+        }
+        ErrorKind::Unsupported => {
+            "--allow-drop drops it; --rejects FILE keeps it, and records that"
+        }
+        ErrorKind::InvalidInput => "--rejects FILE records what is refused, and goes on",
+        _ => return Failure::Operation(error),
+    };
+    Failure::Other(format!("{error}\n  try: {next}"))
+}

@@ -1,0 +1,161 @@
+//! Carries the changes that are no writes of single rows: created and dropped tables, deleted and
+//! imported ranges. They are barriers: everything before them is acknowledged first, and nothing
+//! after them is sent before they are.
+//!
+//! Expired rows are not carried: the target keeps what the source lets go.
+
+use super::plan::{Plan, Write};
+use super::problem::SyncProblemKind;
+use super::send::{Sender, create_table};
+use super::source::Source;
+use crate::db::Change;
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::model::Entity;
+use crate::query::KeyRange;
+use crate::store::continuation::Continuation;
+use crate::store::pages::{PAGE_MAX, Side};
+use crate::store::slice::quoted;
+use crate::store::table_store::{PageQuery, TableStore};
+
+/// Carries barriers.
+pub(super) struct Barriers<'b, 's> {
+    pub(super) sender: Sender<'s>,
+    pub(super) source: &'b Source,
+    pub(super) allow_drop: bool,
+    /// The position in an imported range.
+    pub(super) import: &'b mut Option<Continuation>,
+    /// Receives the writes that a barrier becomes.
+    pub(super) plan: &'b mut Plan,
+}
+
+/// The rows of an imported range that are read at once. A row has at most 1 MiB.
+const IMPORT_PAGE: usize = 100;
+
+/// Whether a change is a barrier.
+pub(super) fn is_barrier(change: &Change) -> bool {
+    !matches!(change, Change::Put { .. } | Change::Deleted { .. } | Change::Expired { .. })
+}
+
+impl Barriers<'_, '_> {
+    /// Carries or plans a part of a barrier. Returns whether it was the last one.
+    pub(super) fn part(&mut self, change: &Change) -> Result<bool> {
+        match change {
+            Change::TableCreated { table } => self.create(table).map(|()| true),
+            Change::TableDropped { table } => self.drop_table(table).map(|()| true),
+            Change::RangeDeleted { table, range } => self.delete_range(table, range),
+            Change::Imported { table, range } => self.import(table, range),
+            Change::Put { .. } | Change::Deleted { .. } | Change::Expired { .. } => Ok(true),
+        }
+    }
+
+    fn create(&self, table: &str) -> Result<()> {
+        match create_table(self.sender.target, table) {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                self.sender.refuse(table, None, error)
+            }
+            created => created,
+        }
+    }
+
+    fn drop_table(&self, table: &str) -> Result<()> {
+        if self.allow_drop {
+            return match self.sender.target.delete_table(table) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                dropped => dropped,
+            };
+        }
+        let text = "the source dropped the table";
+        if self.sender.report.is_none() {
+            let text = format!("{text} '{table}', and the sync may not drop it at the target");
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        self.sender.tell(SyncProblemKind::Kept, table, None, text.to_owned())
+    }
+
+    /// Plans the deletes of a page of rows of the target.
+    fn delete_range(&mut self, table: &str, range: &KeyRange) -> Result<bool> {
+        let side = Side { store: self.sender.target, table };
+        let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
+        let mut pages = side.pages(vec![filter(range)], &keys, PAGE_MAX);
+        while self.plan.is_empty() {
+            let page = match pages.next() {
+                Err(error) if error.code() == Code::TableNotFound.as_str() => return Ok(true),
+                page => page?,
+            };
+            let Some(page) = page else { return Ok(true) };
+            let rows = page.iter().filter(|row| contains(range, row));
+            rows.for_each(|row| {
+                self.plan.add([Write::delete(table, row.partition_key(), row.row_key())]);
+            });
+        }
+        Ok(false)
+    }
+
+    /// Plans a copy of a page of the range as it is now. Later changes of its rows are in the feed.
+    fn import(&mut self, table: &str, range: &KeyRange) -> Result<bool> {
+        let view = self.source.view()?;
+        let filter = filter(range);
+        let continuation = self.import.as_ref();
+        let query = PageQuery { filter: &filter, top: IMPORT_PAGE, continuation, select: &[] };
+        let page = match TableStore::query(&view, table, &query) {
+            Err(error) if error.code() == Code::TableNotFound.as_str() => return Ok(true),
+            page => page?,
+        };
+        self.source.settle()?;
+        for row in page.entities.into_iter().filter(|row| contains(range, row)) {
+            self.plan.add([Write::put(table, row)]);
+        }
+        *self.import = page.next;
+        Ok(self.import.is_none())
+    }
+}
+
+/// Returns a filter that matches the range, and perhaps keys around it.
+fn filter(range: &KeyRange) -> String {
+    // A bound of a range may have characters that no key has.
+    let bounds = range.partition_bounds();
+    let [low, high] = bounds.map(|key| key.filter(|key| !key.contains(char::is_control)));
+    match (low, high) {
+        (Some(low), Some(high)) if low == high => format!("PartitionKey eq {}", quoted(low)),
+        _ => {
+            let low = low.map(|key| format!("PartitionKey ge {}", quoted(key)));
+            let high = high.map(|key| format!("PartitionKey le {}", quoted(key)));
+            low.into_iter().chain(high).collect::<Vec<_>>().join(" and ")
+        }
+    }
+}
+
+fn contains(range: &KeyRange, row: &Entity) -> bool {
+    let span = range.span(TableId(1));
+    let key = user_key(TableId(1), row.partition_key(), row.row_key());
+    *span.low <= *key && span.high.as_deref().is_none_or(|high| *key < *high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_matches_its_range() {
+        let keys = [("a", "1"), ("a", "2"), ("b", "1"), ("c", "9"), ("d", "")];
+        for (range, expected, within) in [
+            (KeyRange::all(), "", vec![0, 1, 2, 3, 4]),
+            (KeyRange::partition("a"), "PartitionKey eq 'a'", vec![0, 1]),
+            (KeyRange::point("a", "2"), "PartitionKey eq 'a'", vec![1]),
+            (KeyRange::rows("a", "2"..), "PartitionKey eq 'a'", vec![1]),
+            (
+                KeyRange::partitions("b".."d"),
+                "PartitionKey ge 'b' and PartitionKey le 'd'",
+                vec![2, 3],
+            ),
+            (KeyRange::partitions("it's"..), "PartitionKey ge 'it''s'", vec![]),
+            (KeyRange::partitions("\u{1}"..="b"), "PartitionKey le 'b'", vec![0, 1, 2]),
+        ] {
+            assert_eq!(filter(&range), expected);
+            let is_within = |i: &usize| contains(&range, &Entity::new(keys[*i].0, keys[*i].1));
+            assert_eq!((0..keys.len()).filter(is_within).collect::<Vec<_>>(), within);
+        }
+    }
+}

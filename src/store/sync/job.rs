@@ -1,0 +1,611 @@
+//! The steps of a sync.
+//!
+//! Invariants
+//! * a position is saved when everything before it is acknowledged: first at the target, then at
+//!   the source;
+//! * nothing is sent unless this sync has owned the position row within the last [`LEASE`]; a sync
+//!   that takes the row from one that has not ended waits until nothing of it can take effect;
+//! * memory is bounded: a window of commits, or a page of rows.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::barrier::{Barriers, is_barrier};
+use super::mark::{Found, Mark};
+use super::plan::{Plan, Write};
+use super::problem::{Report, SyncProblem};
+use super::saved::Saved;
+use super::send::{Counts, Sender};
+use super::snapshot::{Snapshot, is_carried};
+use super::source::Source;
+use crate::clock::{Clock, SystemClock};
+use crate::db::{Change, Changes, Commit, Cursor, Position};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::DiskFs;
+use crate::retry::RetryPolicy;
+use crate::rng::Rng;
+use crate::store::continuation::Continuation;
+use crate::store::table_store::TableStore;
+
+/// Borrows the parts of a job that send units.
+macro_rules! sender {
+    ($job:expr) => {
+        Sender {
+            target: $job.target,
+            clock: &*$job.clock,
+            until: $job.owned.unwrap_or_default().saturating_add(LEASE),
+            workers: $job.options.workers,
+            split_groups: $job.options.split_groups,
+            report: $job.report.as_deref(),
+            counts: &$job.counts,
+        }
+    };
+}
+/// Carries the changes of a database to another store: its rows arrive there in effect once, and in
+/// order within their partition.
+///
+/// A sync runs in [steps](Self::step), or by [`run`](Self::run) until nothing is left. It may be
+/// killed at any time, and continues after the last saved position. Readers of the target may then
+/// see some older states again, of about the last second.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::store::sync::{Source, SyncJob};
+/// use rowstone::{Db, Entity};
+/// let (device, cloud) = (Db::open_in_memory()?, Db::open_in_memory()?);
+/// let readings = device.create_table("readings")?;
+/// readings.insert(Entity::new("site-1", "0001").with("Celsius", 21.5))?;
+/// let mut sync = SyncJob::new(Source::Db(device.clone()), &cloud);
+/// sync.run(false, &mut |_| true)?;
+/// readings.insert(Entity::new("site-1", "0002").with("Celsius", 22.0))?;
+/// sync.run(false, &mut |_| true)?;
+/// assert_eq!(cloud.table("readings")?.query("")?.count()?, 2);
+/// # Ok(())
+/// # }
+/// ```
+pub struct SyncJob<'s> {
+    source: Source,
+    target: &'s dyn TableStore,
+    options: Options,
+    report: Option<Box<Report<'s>>>,
+    clock: Arc<dyn Clock>,
+    rng: Rng,
+    name: String,
+    mark: Mark,
+    saved: Saved,
+    phase: Phase,
+    window: Window,
+    /// The position up to which everything is acknowledged.
+    reached: Option<Position>,
+    /// Whether `reached` is not saved yet.
+    is_dirty: bool,
+    /// The monotonic time at which the last write of the position row was sent.
+    owned: Option<Duration>,
+    /// Whether a request may still take effect whose answer was lost.
+    is_pending: bool,
+    /// The number of failures since the last success.
+    failures: u32,
+    /// The monotonic time of the next try.
+    resume: Duration,
+    error: Option<Error>,
+    commits: u64,
+    counts: Counts,
+}
+
+struct Options {
+    allow_drop: bool,
+    split_groups: bool,
+    resync: bool,
+    workers: usize,
+    retries: RetryPolicy,
+}
+
+enum Phase {
+    Start,
+    /// Waits until a sync that did not end can no longer write. Then starts at a position.
+    Takeover(Duration, Option<Position>),
+    Compare(Box<Snapshot>),
+    Follow(Box<Changes>),
+}
+
+/// The changes that are being carried.
+#[derive(Default)]
+struct Window {
+    plan: Plan,
+    barriers: VecDeque<Change>,
+    import: Option<Continuation>,
+    /// The position after the window; `None` for a page of a comparison.
+    end: Option<Position>,
+    commits: u64,
+    /// A commit that was read and is not part of the window.
+    held: Option<Commit>,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// There is more to do.
+    Busy,
+    /// Everything that is durable was carried.
+    Idle,
+    /// Nothing can be done before this time has passed: the target fails.
+    Wait(Duration),
+}
+
+/// The counts of a sync.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SyncStatus {
+    /// The position up to which everything was carried; `None` before the first comparison ends.
+    pub position: Option<Position>,
+    /// The commits that were carried.
+    pub commits: u64,
+    /// The rows that were written or deleted at the target.
+    pub rows: u64,
+    /// The requests with rows that were sent.
+    pub requests: u64,
+    /// The problems that were reported.
+    pub problems: u64,
+    /// Whether nothing is sent before requests of an earlier sync, which did not end in order, can
+    /// no longer take effect.
+    pub is_taking_over: bool,
+    /// The last error, if nothing was carried since.
+    pub error: Option<Error>,
+}
+
+/// The time for which a sync owns the position row after it has written it.
+const LEASE: Duration = Duration::from_secs(10);
+/// The time after which a request can no longer take effect: the service's most is 30 s.
+const LATE: Duration = Duration::from_secs(30);
+/// The shortest time between two saved positions.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// The longest wait for new commits. Changes by another machine are found only by looking.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The maximum length of the writes of a window as JSON. One commit may be longer.
+const WINDOW_BYTES: usize = 2 << 20;
+/// The partitions that are written at once.
+const WORKERS: usize = 4;
+
+impl<'s> SyncJob<'s> {
+    /// Creates a sync, which sends nothing yet.
+    pub fn new(source: Source, target: &'s dyn TableStore) -> Self {
+        Self::with(source, target, (Arc::new(SystemClock::new()), Rng::from_entropy()))
+    }
+
+    /// As [`new`](Self::new), with a clock and random numbers.
+    pub(crate) fn with(
+        source: Source,
+        target: &'s dyn TableStore,
+        (clock, mut rng): (Arc<dyn Clock>, Rng),
+    ) -> Self {
+        let [min, z, max] = [1, 1, 60].map(Duration::from_secs);
+        let name = "default".to_owned();
+        let mark = Mark::new(&name, &mut rng);
+        Self {
+            source,
+            target,
+            options: Options {
+                allow_drop: false,
+                split_groups: false,
+                resync: false,
+                workers: WORKERS,
+                retries: RetryPolicy::exponential_within(z, min, max),
+            },
+            report: None,
+            clock,
+            rng,
+            name,
+            mark,
+            saved: Saved::Nowhere,
+            phase: Phase::Start,
+            window: Window::default(),
+            reached: None,
+            is_dirty: false,
+            owned: None,
+            is_pending: false,
+            failures: 0,
+            resume: Duration::ZERO,
+            error: None,
+            commits: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Sets the name of the position at the target. Several databases that are carried to one
+    /// target need names of their own. Default: `default`.
+    pub fn name(mut self, name: &str) -> Self {
+        (self.name, self.mark) = (name.to_owned(), Mark::new(name, &mut self.rng));
+        self
+    }
+
+    /// Also saves the position in a file, with the last error.
+    ///
+    /// # Errors
+    /// `Locked` if another sync uses the file, `InvalidInput` for another file, `Io`.
+    pub fn state_file(self, path: impl AsRef<Path>) -> Result<Self> {
+        let saved = Saved::open(Arc::new(DiskFs::new()), path.as_ref())?;
+        Ok(Self { saved, ..self })
+    }
+
+    /// Also saves the position in a cursor of the source, which costs a commit each time. If the
+    /// source is set back to an earlier state, the cursor is too, and the sync continues there.
+    pub fn cursor(self, cursor: Cursor) -> Self {
+        Self { saved: Saved::Cursor(cursor), ..self }
+    }
+
+    /// Also drops at the target the tables that the source drops. Default: that is a problem.
+    pub fn allow_drop(mut self, allow_drop: bool) -> Self {
+        self.options.allow_drop = allow_drop;
+        self
+    }
+
+    /// Sends an entity group in parts if the target refuses it for its size. Readers of the target
+    /// may then see a part of it. Default: it ends the sync.
+    pub fn split_groups(mut self, split_groups: bool) -> Self {
+        self.options.split_groups = split_groups;
+        self
+    }
+
+    /// Begins again by comparing all rows: also if the source was restored, repaired or set back.
+    /// Rows that only the target has stay.
+    pub fn resync(mut self, resync: bool) -> Self {
+        self.options.resync = resync;
+        self
+    }
+
+    /// Sets the number of partitions that are written at once. Default: 4.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options.workers = workers.max(1);
+        self
+    }
+
+    /// Sets how often, and after which pauses, a failing target is tried again. Default: three
+    /// times after some 2, 4 and 8 seconds.
+    pub fn retries(mut self, retries: RetryPolicy) -> Self {
+        self.options.retries = retries;
+        self
+    }
+
+    /// Sets the function that receives each problem. Without it, a row that the target refuses and
+    /// a dropped table end the sync. After a crash, a problem may be reported again.
+    pub fn on_problem(
+        mut self,
+        report: impl Fn(&SyncProblem) -> Result<()> + Send + Sync + 's,
+    ) -> Self {
+        self.report = Some(Box::new(report));
+        self
+    }
+
+    /// Returns what was done so far.
+    pub fn status(&self) -> SyncStatus {
+        let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        SyncStatus {
+            position: self.reached,
+            commits: self.commits,
+            rows: count(&self.counts.rows),
+            requests: count(&self.counts.requests),
+            problems: count(&self.counts.problems),
+            is_taking_over: matches!(self.phase, Phase::Takeover(..)),
+            error: self.error.clone(),
+        }
+    }
+
+    /// Runs steps while `goes_on` returns true for the counts so far, until everything is carried;
+    /// with `follow` also later commits. Then [ends](Self::end).
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run(
+        &mut self,
+        follow: bool,
+        goes_on: &mut dyn FnMut(&SyncStatus) -> bool,
+    ) -> Result<()> {
+        let mut left = Duration::ZERO;
+        while goes_on(&self.status()) {
+            if left > Duration::ZERO {
+                let now = left.min(LOOK_EVERY);
+                crate::sync::pause(now);
+                left -= now;
+                continue;
+            }
+            match self.step() {
+                Ok(Step::Busy) => {}
+                Ok(Step::Idle) if !follow => break,
+                Ok(Step::Idle) => self.wait(LOOK_EVERY)?,
+                Ok(Step::Wait(pause)) => left = pause,
+                Err(error) => {
+                    // The error that ended the sync counts.
+                    drop(self.end());
+                    return Err(error);
+                }
+            }
+        }
+        self.end()
+    }
+
+    /// Waits for new commits of the source, for `at_most` at the most.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn wait(&mut self, at_most: Duration) -> Result<()> {
+        match &mut self.phase {
+            Phase::Follow(changes) => changes.wait(at_most),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does a bounded part of the work. Failures of the target that may pass are retried in later
+    /// steps.
+    ///
+    /// # Errors
+    /// `ChangesLost` if the source was restored, repaired or set back, see
+    /// [`resync`](Self::resync); `Locked` if another sync uses the name; errors of the source; the
+    /// last error of a target that fails for too long; and errors that problems become, see
+    /// [`on_problem`](Self::on_problem).
+    pub fn step(&mut self) -> Result<Step> {
+        let now = self.clock.monotonic();
+        if now < self.resume {
+            return Ok(Step::Wait(self.resume - now));
+        }
+        let error = match self.advance() {
+            Ok(step) => {
+                if self.failures > 0 {
+                    // The error is removed from the state file, too.
+                    (self.failures, self.error, self.is_dirty) = (0, None, true);
+                    self.is_pending = false;
+                }
+                return Ok(step);
+            }
+            Err(error) => error,
+        };
+        self.error = Some(error.clone());
+        // Ignores a failure, because the error that is returned is the first one.
+        drop(self.saved.note(self.reached, &error));
+        let may_pass = matches!(
+            error.kind(),
+            ErrorKind::Io | ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::OutcomeUnknown
+        );
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.options.retries.pause(self.failures, &mut self.rng);
+        let Some(mut pause) = pause.filter(|_| may_pass) else { return Err(error) };
+        if error.kind() == ErrorKind::OutcomeUnknown {
+            // A late request would overwrite what follows its repeat.
+            self.is_pending = true;
+            pause = pause.max(LATE);
+        }
+        self.resume = self.clock.monotonic().saturating_add(pause);
+        Ok(Step::Wait(pause))
+    }
+
+    fn advance(&mut self) -> Result<Step> {
+        if !self.window.is_empty() {
+            return self.carry();
+        }
+        let now = self.clock.monotonic();
+        match &mut self.phase {
+            Phase::Start => self.start(),
+            Phase::Takeover(until, _) if now < *until => Ok(Step::Wait(*until - now)),
+            Phase::Takeover(_, position) => {
+                let position = *position;
+                // Fails if a third sync has taken the row in the meantime.
+                self.save()?;
+                self.begin_at(position)
+            }
+            Phase::Compare(_) => self.compare(),
+            Phase::Follow(_) => self.follow(),
+        }
+    }
+
+    /// Reads the positions at both ends, and takes the row at the target.
+    fn start(&mut self) -> Result<Step> {
+        let found = self.mark.read(self.target)?;
+        let view = self.source.view()?;
+        let newest = view.position();
+        let position = found.as_ref().and_then(|found| found.position);
+        let saved = self.saved.position()?.filter(|saved| saved.has_history_of(newest));
+        // Without a position at the target all rows are compared, whatever the source has saved.
+        let saved = saved.filter(|_| position.is_some());
+        for position in [position, saved].into_iter().flatten().filter(|_| !self.options.resync) {
+            check(position, newest, &self.name)?;
+        }
+        // The position at the target is kept until a comparison has ended.
+        self.reached = position;
+        let older = position.map(|at| saved.map_or(at, |saved| at.min(saved)));
+        let start = older.filter(|_| !self.options.resync);
+        let Found { is_open, problems, .. } = found.unwrap_or_default();
+        self.counts.problems.store(problems, Ordering::Relaxed);
+        self.save()?;
+        if is_open {
+            let until = self.clock.monotonic().saturating_add(LEASE + LATE);
+            self.phase = Phase::Takeover(until, start);
+            return Ok(Step::Busy);
+        }
+        self.begin_at(start)
+    }
+
+    fn begin_at(&mut self, position: Option<Position>) -> Result<Step> {
+        let changes = match position {
+            Some(position) => self.source.view()?.changes(position),
+            None => return self.begin_comparison(),
+        };
+        match changes {
+            Ok(changes) => {
+                self.reached = position;
+                self.phase = Phase::Follow(Box::new(changes));
+                Ok(Step::Busy)
+            }
+            Err(error) if error.kind() == ErrorKind::ChangesLost => self.begin_comparison(),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin_comparison(&mut self) -> Result<Step> {
+        let snapshot = Snapshot::new(self.source.view()?)?;
+        self.source.settle()?;
+        self.phase = Phase::Compare(Box::new(snapshot));
+        Ok(Step::Busy)
+    }
+
+    /// Compares a page of rows.
+    fn compare(&mut self) -> Result<Step> {
+        self.keep()?;
+        let Phase::Compare(snapshot) = &mut self.phase else { return Ok(Step::Busy) };
+        let sender = sender!(self);
+        if snapshot.page(&sender, &mut self.window.plan)? {
+            self.source.settle()?;
+            return Ok(Step::Busy);
+        }
+        let position = snapshot.position;
+        self.reached = Some(position);
+        self.save()?;
+        self.begin_at(Some(position))
+    }
+
+    /// Reads commits of the feed and carries them.
+    fn follow(&mut self) -> Result<Step> {
+        let now = self.clock.monotonic();
+        let is_due = self.owned.is_none_or(|owned| now >= owned.saturating_add(SAVE_EVERY));
+        if self.is_dirty && is_due {
+            self.save()?;
+        }
+        let Phase::Follow(changes) = &mut self.phase else { return Ok(Step::Busy) };
+        match self.window.fill(changes) {
+            Err(error) if error.kind() == ErrorKind::ChangesLost && self.window.is_empty() => {
+                return self.begin_comparison();
+            }
+            Err(error) if self.window.is_empty() => return Err(error),
+            _ => {}
+        }
+        match self.window.is_empty() {
+            true => Ok(Step::Idle),
+            false => self.carry(),
+        }
+    }
+
+    /// Sends what is in the window.
+    fn carry(&mut self) -> Result<Step> {
+        self.keep()?;
+        let sender = sender!(self);
+        if !sender.send(self.window.plan.queues())? {
+            return Ok(Step::Busy);
+        }
+        let Window { plan, barriers, import, .. } = &mut self.window;
+        *plan = Plan::default();
+        if let Some(change) = barriers.front() {
+            let (source, allow_drop) = (&self.source, self.options.allow_drop);
+            if (Barriers { sender, source, allow_drop, import, plan }).part(change)? {
+                barriers.pop_front();
+            }
+            if !self.window.is_empty() {
+                return Ok(Step::Busy);
+            }
+        }
+        let Window { end, commits, held, .. } = std::mem::take(&mut self.window);
+        self.window.held = held;
+        self.commits += commits;
+        if end.is_some() {
+            (self.reached, self.is_dirty) = (end, true);
+        }
+        Ok(Step::Busy)
+    }
+
+    /// Renews the ownership of the position row if less than half of the lease is left.
+    fn keep(&mut self) -> Result<()> {
+        let now = self.clock.monotonic();
+        let is_owned = self.owned.is_some_and(|owned| now < owned.saturating_add(LEASE / 2));
+        if is_owned { Ok(()) } else { self.save() }
+    }
+
+    /// Saves the position, at the target first.
+    fn save(&mut self) -> Result<()> {
+        let (now, problems) =
+            (self.clock.monotonic(), self.counts.problems.load(Ordering::Relaxed));
+        self.mark.write(self.target, self.reached, (true, problems))?;
+        self.owned = Some(now);
+        self.saved.write(self.reached)?;
+        self.is_dirty = false;
+        Ok(())
+    }
+
+    /// Saves the position and gives the position row up, so that the next sync starts at once.
+    ///
+    /// # Errors
+    /// Those of the target; the position that was saved last then counts.
+    pub fn end(&mut self) -> Result<()> {
+        if self.owned.is_none() {
+            return Ok(());
+        }
+        let problems = self.counts.problems.load(Ordering::Relaxed);
+        self.mark.write(self.target, self.reached, (self.is_pending, problems))?;
+        (self.owned, self.phase, self.is_dirty) = (None, Phase::Start, false);
+        match &self.error {
+            Some(error) => self.saved.note(self.reached, error),
+            None => self.saved.write(self.reached),
+        }
+    }
+}
+
+/// Refuses a position of another history, and one after the newest commit.
+fn check(position: Position, newest: Position, name: &str) -> Result<()> {
+    if position.has_history_of(newest) && position <= newest {
+        return Ok(());
+    }
+    let what = match position.has_history_of(newest) {
+        true => "was set back to an earlier state",
+        false => "was restored or repaired, or is another one",
+    };
+    let text = format!(
+        "the source {what}: the position '{name}' of the target is {position}, and the newest \
+         commit is {newest}"
+    );
+    Err(Error::new(ErrorKind::ChangesLost, text))
+}
+
+impl Window {
+    fn is_empty(&self) -> bool {
+        self.plan.is_empty() && self.barriers.is_empty() && self.end.is_none()
+    }
+
+    /// Reads commits, up to the size of a window or to a commit with a barrier, which has a window
+    /// of its own.
+    fn fill(&mut self, changes: &mut Changes) -> Result<()> {
+        loop {
+            let commit = match self.held.take() {
+                Some(commit) => commit,
+                None => match changes.next().transpose()? {
+                    Some(commit) => commit,
+                    None => return Ok(()),
+                },
+            };
+            let has_barrier = commit.changes.iter().any(is_barrier);
+            if has_barrier && self.end.is_some() {
+                self.held = Some(commit);
+                return Ok(());
+            }
+            self.add(commit);
+            if has_barrier || self.plan.bytes() >= WINDOW_BYTES {
+                return Ok(());
+            }
+        }
+    }
+
+    fn add(&mut self, commit: Commit) {
+        (self.end, self.commits) = (Some(commit.position), self.commits + 1);
+        let mut writes = Vec::new();
+        for change in commit.changes.into_iter().filter(|change| is_carried(change.table())) {
+            match change {
+                Change::Put { table, entity } => writes.push(Write::put(&table, entity)),
+                Change::Deleted { table, partition_key, row_key } => {
+                    writes.push(Write::delete(&table, &partition_key, &row_key));
+                }
+                Change::Expired { .. } => {}
+                barrier => self.barriers.push_back(barrier),
+            }
+        }
+        self.plan.add(writes);
+    }
+}

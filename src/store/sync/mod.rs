@@ -1,0 +1,28 @@
+//! Carries the changes of a database to a Table service or another database: from the device to
+//! the cloud.
+//!
+//! A [`SyncJob`] reads the change feed of its [`Source`] and writes to a
+//! [`TableStore`](super::TableStore). docs/OPERATIONS.md explains what it carries, and what it does
+//! not: rows that expire at the source stay at the target.
+//!
+//! Files: `job` (the steps), `plan` (which commits share a group), `send` (groups), `barrier`
+//! (tables and ranges), `snapshot` (the comparison at the start), `mark` and `saved` (positions at
+//! the target and at the source), `source`, `problem`, `state` (as another process sees it).
+
+mod barrier;
+mod job;
+mod mark;
+mod plan;
+mod problem;
+mod saved;
+mod send;
+mod snapshot;
+mod source;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use self::job::{Step, SyncJob, SyncStatus};
+pub use self::problem::{SyncProblem, SyncProblemKind};
+pub use self::source::{Lag, Source};
+pub(crate) use self::state::{Report, error_in};

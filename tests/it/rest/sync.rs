@@ -1,0 +1,63 @@
+//! `sync` over the URL of a server.
+
+use std::process::{Command, Stdio};
+
+use super::stores::Stores;
+
+fn put(stores: &Stores, row: &str) {
+    let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{row}","N":1}}"#);
+    stores.ok(&format!("put src Tab {entity} --mode upsert"));
+}
+
+#[test]
+fn changes_are_carried_to_a_service() {
+    let stores = Stores::new(800);
+    let status = "sync src env:STORE --status --format json";
+    assert!(!stores.ok(status).contains("lag"));
+    let first = stores.ok("sync src env:STORE --state state --format json");
+    assert!(first.contains("\"rows\":800") && first.contains("\"problems\":0"), "{first}");
+    stores.ok("compare src env:STORE --table Tab");
+    put(&stores, "a");
+    put(&stores, "b");
+    stores.ok("delete src Tab p b");
+    let behind = stores.ok(status);
+    assert!(behind.contains("\"lag_groups\":3") && behind.contains("\"open\":false"), "{behind}");
+    let second = stores.ok("sync src env:STORE --state state --format json");
+    // The target never had `b`, and refuses the group with its delete.
+    assert!(second.contains("\"commits\":3,\"rows\":1,\"requests\":2,"), "{second}");
+    stores.ok("compare src env:STORE --table Tab");
+    let text = stores.ok("sync src env:STORE --status --state state");
+    assert!(text.contains("behind    0 commits, 0 bytes, 0 s"), "{text}");
+    // Another database needs a name of its own.
+    stores.ok(r#"put other Tab {"PartitionKey":"o","RowKey":"a"}"#);
+    stores.fails("sync other env:STORE", 1, "try: --resync keep");
+    stores.ok("sync other env:STORE --name other --rejects rejects");
+    let rejects = std::fs::read_to_string(stores.place.path("rejects")).unwrap();
+    assert_eq!(rejects.lines().count(), 801);
+    assert!(rejects.starts_with(r#"{"kind":"only-at-target","table":"Tab","Part"#), "{rejects}");
+    stores.ok("drop-table other Tab --yes");
+    stores.fails("sync other env:STORE --name other", 1, "try: --allow-drop");
+    stores.fails("sync src src", 2, "the same");
+    stores.fails("sync src env:STORE --state src/state", 2, "directory of a database");
+    stores.fails("sync src env:STORE --state state --resync mirror", 2, "keep");
+}
+
+#[test]
+fn a_sync_that_follows_ends_in_order() {
+    let stores = Stores::new(3);
+    let mut command = stores.command("sync src env:STORE --follow --format json");
+    let sync = command.stdout(Stdio::piped()).spawn().unwrap();
+    put(&stores, "a");
+    let count = "query env:STORE Tab --count";
+    let is_there = || stores.run(count).stdout == b"4\n";
+    while !is_there() {}
+    let id = sync.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let output = sync.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.contains("\"problems\":0"), "{out}");
+    let status = stores.ok("sync src env:STORE --status --format json");
+    assert!(status.contains("\"open\":false,"), "{status}");
+    assert!(status.contains("\"lag_groups\":0,"), "{status}");
+}
