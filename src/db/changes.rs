@@ -118,17 +118,12 @@ impl Db {
         }
         // A read-only database cannot refuse positions after its last commit: the writer may have
         // returned `since` for a commit that is not visible here yet.
-        let is_writable = self.engine.maintenance().writable().is_ok();
-        if is_writable && since > self.position() {
+        if self.engine.maintenance().writable().is_ok() && since > self.position() {
             let problem = format!(
                 "{since} is of another history of this database, which ends at {}: copy it and go on from there",
                 self.position()
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
-        }
-        if is_writable {
-            // The feed reads the logs up to the durable offset that their records state.
-            self.engine.writer().state_durable()?;
         }
         Changes::new(since, self.engine.env(), self.catalog.names_by_id())
     }

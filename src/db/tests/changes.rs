@@ -176,18 +176,6 @@ fn commits_that_are_not_durable_are_not_in_the_feed() {
     assert_eq!(changes.count(), 2);
 }
 
-/// The record that states the last commits to be durable may be deferred. A feed writes it.
-#[test]
-fn a_feed_has_the_last_of_many_synced_commits() {
-    let db = options(&MemFs::new()).background(Background::Threads).open("db").unwrap();
-    let table = db.create_table("things").unwrap();
-    let since = db.position();
-    for i in 0..20 {
-        table.insert(row(i, 0)).unwrap();
-    }
-    assert_eq!(db.changes(since).unwrap().count(), 20);
-}
-
 #[test]
 fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     let fs = MemFs::new();

@@ -115,12 +115,6 @@ impl Maintenance {
         if self.writer.group_commit.lock().failed.is_some() {
             return Step::Idle(None);
         }
-        // A failure ends writing, so the waiters of later commits get the error.
-        let record_due = self.writer.durable_record_due();
-        if record_due == Some(Duration::ZERO) {
-            drop(self.writer.state_durable());
-            return Step::Worked;
-        }
         let mut due = self.writer.sync_due();
         // If the sync fails, the waiters get the error. With `max_commit_delay`, commits that are
         // awaited as futures wait until the sync is due, so that more commits can share it.
@@ -146,7 +140,7 @@ impl Maintenance {
             // Expiry runs in this lane, not in the flush lane, because its commit may wait for a
             // flush.
             Ok(false) => match self.expire() {
-                Ok(ttl) => Step::Idle([record_due, due, ttl].into_iter().flatten().min()),
+                Ok(ttl) => Step::Idle([due, ttl].into_iter().flatten().min()),
                 Err(_) => Step::Idle(Some(RETRY_AFTER)),
             },
             Err(_) => Step::Idle(Some(RETRY_AFTER)),

@@ -26,7 +26,7 @@ use crate::manifest::{Access, Manifest, Opened, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::mutants::mutant;
-use crate::options::{Background, IoMode, Options};
+use crate::options::{IoMode, Options};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
@@ -400,7 +400,6 @@ fn begin(
     };
     let number = queue.position().file;
     queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
-    queue.may_defer = env.options.background != Background::Manual;
     let executor = Executor::behind(&env.loads.bell);
     let rate_limit = env.options.targets.map(RateLimit::new);
     let memtables = match replayed.inserted {

@@ -43,9 +43,6 @@ pub(crate) trait Queue {
     fn end(&self) -> Position;
     /// Returns the position up to which all bytes are durable.
     fn durable(&self) -> Position;
-    /// Queues the record that states the durable offset, if that record was deferred. Returns true
-    /// if queued records state an offset that no written record states.
-    fn state_durable(&mut self) -> bool;
     /// Begins a concurrent sync of the bytes that finished commit groups have written.
     fn begin_sync(&self) -> Self::Syncing;
     /// Syncs these bytes. Runs without the lock.
@@ -211,7 +208,6 @@ impl<Q: Queue> GroupCommit<Q> {
         loop {
             state.check()?;
             if state.queue.durable() >= end {
-                state.queue.state_durable();
                 return self.write_after(state, end);
             }
             if !state.syncing {

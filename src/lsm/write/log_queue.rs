@@ -42,8 +42,6 @@ const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, space is allocated up to the next multiple of this
 /// many bytes after the record.
 const NEAR_BYTES: u64 = 16 << 10;
-/// A record that only states the durable offset is written when no commit was queued for this time.
-pub(super) const DEFER_FOR: Duration = Duration::from_millis(20);
 /// A buffer is kept for reuse if its capacity is at most this many times the size of a full log
 /// buffer.
 pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
@@ -119,13 +117,6 @@ pub(crate) struct LogQueue {
     /// True if a commit was queued since the last record without entries, so that another such
     /// record must state the new durable offset.
     pub(super) durable_record_due: bool,
-    /// True if that record may be deferred.
-    pub(in crate::lsm) may_defer: bool,
-    /// True while that record is deferred: [`Queue::state_durable`] will be called. A record of
-    /// another commit that comes before states the durable offset, too.
-    pub(super) is_deferring: bool,
-    /// When the last commit was queued.
-    pub(super) last_commit: Duration,
     /// An empty buffer for reuse.
     pub(super) spare: Vec<u8>,
     /// The largest capacity of a buffer that is kept for reuse. Larger buffers are freed.
@@ -282,9 +273,6 @@ impl LogQueue {
             is_ended: false,
             unused: Vec::new(),
             durable_record_due: false,
-            may_defer: false,
-            is_deferring: false,
-            last_commit: Duration::ZERO,
             spare: Vec::new(),
             spare_bytes_max: 0,
             closing: Closing::No,
@@ -482,7 +470,7 @@ impl LogQueue {
     }
 
     /// Counts a commit. Returns true if the background must be signalled, because a background sync
-    /// or a deferred record is needed (now or later) or because the allocated space runs short.
+    /// is needed (now or later) or because the allocated space runs short.
     pub(super) fn record_commit(
         &mut self,
         weak_bytes: u64,
@@ -503,13 +491,7 @@ impl LogQueue {
         if is_short {
             self.short_of = self.allocated;
         }
-        // Defer only among commits in quick succession. After a lone commit, a write costs less
-        // than a wakeup of the background.
-        let is_quick = now.saturating_sub(self.last_commit) < DEFER_FOR;
-        let begins_deferral = is_quick && self.may_defer && weak_bytes == 0 && !self.is_deferring;
-        self.is_deferring |= begins_deferral;
-        self.last_commit = now;
-        must_sync || is_short || begins_deferral
+        must_sync || is_short
     }
 
     /// Returns the bytes of weak commits that are not durable.
@@ -575,19 +557,13 @@ impl LogQueue {
         if extent.end.file == self.log.header().number {
             self.durable_len = self.durable_len.max(len);
         }
-        if self.committed <= self.durable {
+        let is_all = self.committed <= self.durable;
+        if is_all {
             self.undurable = None;
         }
-        self.append_due_record()
-    }
-
-    /// Queues a record that states the durable offset and the durable length, if it is due. Returns
-    /// true if the record must be written immediately.
-    fn append_due_record(&mut self) -> bool {
-        let is_all = self.committed <= self.durable;
         let is_idle = self.segments.is_empty();
         let is_longer = self.durable_len > self.stated_len && self.closing < Closing::Log;
-        let is_due = is_longer || is_idle && self.durable_record_due && !self.is_deferring;
+        let is_due = is_longer || is_idle && self.durable_record_due;
         // Keep space for the closing record.
         if !is_due || self.end + 2 * EMPTY_RECORD_BYTES > self.allocated {
             return false;
@@ -704,12 +680,6 @@ impl Queue for LogQueue {
         self.durable
     }
 
-    fn state_durable(&mut self) -> bool {
-        self.is_deferring = false;
-        let is_unclaimed = self.durable_unclaimed().is_some();
-        is_unclaimed && (self.append_due_record() || !self.segments.is_empty())
-    }
-
     fn begin_sync(&self) -> Syncing {
         let extent = self.written_up_to;
         // A later log has no bytes yet of a finished commit group.
@@ -732,8 +702,6 @@ impl Queue for LogQueue {
     fn synced(&mut self, syncing: Syncing) {
         let Syncing { logs, mut extent, durable_len } = syncing;
         self.syncs += logs.len() as u64;
-        // The caller writes the record.
-        self.is_deferring = false;
         if mutant!("sync-later-writes") {
             extent = self.written_up_to;
         }

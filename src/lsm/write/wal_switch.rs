@@ -24,8 +24,8 @@ use crate::mutants::mutant;
 use crate::options::Durability;
 use crate::sync::MutexGuard;
 
-use super::group_commit::{Queue, State};
-use super::log_queue::{Closing, DEFER_FOR, LogQueue, NextLog, next_allocation};
+use super::group_commit::State;
+use super::log_queue::{Closing, LogQueue, NextLog, next_allocation};
 use super::retry::Unblock;
 use super::writer::Writer;
 use crate::lsm::Env;
@@ -172,22 +172,6 @@ impl Writer {
         // Frequent `Sync` commits sync the weak commits before that time. The Seq reservation must
         // be extended nevertheless.
         Some(if bytes > 0 { due.min(self.seqs_reserved_for(&state)) } else { due })
-    }
-
-    /// Returns the time until the deferred record of the durable offset must be written, or `None`
-    /// if there is none.
-    pub(crate) fn durable_record_due(&self) -> Option<Duration> {
-        let state = self.group_commit.lock();
-        let idle = self.reader.env.clock.monotonic().saturating_sub(state.queue.last_commit);
-        state.queue.is_deferring.then(|| DEFER_FOR.saturating_sub(idle))
-    }
-
-    /// Writes the deferred record of the durable offset, if there is one.
-    pub(crate) fn state_durable(&self) -> Result<()> {
-        let mut state = self.group_commit.lock();
-        let is_due = state.failed.is_none() && state.queue.state_durable();
-        drop(state);
-        if is_due { self.group_commit.flush(Durability::Os) } else { Ok(()) }
     }
 
     /// Makes all earlier commits durable. Later weak commits do not wait for the sync.

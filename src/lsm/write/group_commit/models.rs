@@ -100,10 +100,6 @@ impl Queue for Recorder {
         position(self.synced)
     }
 
-    fn state_durable(&mut self) -> bool {
-        false
-    }
-
     fn begin_sync(&self) -> Taken {
         let (disk, last) = (Arc::clone(&self.disk), self.written);
         let sync_end = self.sync_end.clone();

@@ -89,10 +89,6 @@ impl Queue for Counting {
         Position::default()
     }
 
-    fn state_durable(&mut self) -> bool {
-        false
-    }
-
     fn begin_sync(&self) {}
 
     fn sync((): &()) -> Result<(), Error> {

@@ -1,7 +1,6 @@
 //! Tests of syncs of the log. A guard of the file system runs commits during a sync, on the thread
 //! that syncs, so that no test depends on timing.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
@@ -165,106 +164,4 @@ fn a_sync_writes_its_durable_offset_even_if_a_later_commit_is_queued() {
     subject.sync();
     assert_eq!(subject.queue(LogQueue::durable_unclaimed), None);
     assert!(subject.has("b"));
-}
-
-/// Commits a row durably.
-fn commit_synced(engine: &Engine, name: &str) {
-    let seq = submit(engine, name, Durability::Sync);
-    engine.writer().group_commit.wait(seq).unwrap();
-}
-
-impl Subject {
-    /// Creates a database that defers records of the durable offset, as with background threads.
-    fn deferring() -> Self {
-        let subject = Self::new();
-        subject.engine.writer().group_commit.lock().queue.may_defer = true;
-        while subject.engine.maintenance().step(Lane::Log) == Step::Worked {}
-        subject.clock.advance(DEFER_FOR);
-        commit_synced(&subject.engine, "first");
-        subject
-    }
-
-    fn writes(&self) -> u64 {
-        self.fs.count(OpKind::Write)
-    }
-
-    fn states_durable(&self) -> bool {
-        self.queue(LogQueue::durable_unclaimed).is_none()
-    }
-}
-
-/// Each synced commit is one write. The durable offset of the last one is stated when no commit
-/// came for a time.
-#[test]
-fn synced_commits_in_quick_succession_defer_the_record_of_the_durable_offset() {
-    let subject = Subject::deferring();
-    assert!(subject.states_durable(), "a lone commit defers nothing");
-    let before = subject.writes();
-    for i in 0..5 {
-        commit_synced(&subject.engine, &i.to_string());
-        subject.clock.advance(DEFER_FOR / 2);
-    }
-    assert_eq!(subject.writes() - before, 5);
-    assert!(!subject.states_durable());
-    let step = || subject.engine.maintenance().step(Lane::Log);
-    assert_eq!(step(), Step::Idle(Some(DEFER_FOR / 2)));
-    subject.clock.advance(DEFER_FOR / 2);
-    assert_eq!(step(), Step::Worked);
-    assert_eq!((subject.writes() - before, subject.states_durable()), (6, true));
-    assert_ne!(step(), Step::Worked);
-    subject.clock.advance(DEFER_FOR);
-    commit_synced(&subject.engine, "lone");
-    assert_eq!((subject.writes() - before, subject.states_durable()), (8, true));
-}
-
-/// A sync, an edit and a close state the durable offset at once.
-#[test]
-fn a_deferred_durable_offset_is_stated_before_it_is_needed() {
-    let subject = Subject::deferring();
-    commit_synced(&subject.engine, "a");
-    let syncs = subject.fs.count(OpKind::Sync);
-    assert!(!subject.states_durable());
-    subject.sync();
-    assert_eq!((subject.states_durable(), subject.fs.count(OpKind::Sync)), (true, syncs));
-    commit_synced(&subject.engine, "b");
-    let durable = subject.queue(LogQueue::durable_unclaimed);
-    assert!(durable.is_some());
-    subject.engine.maintenance().flush_all().unwrap();
-    let stated = subject.engine.reader().view.load().version.vouched();
-    assert!(subject.states_durable() || Some(stated) == durable);
-    commit_synced(&subject.engine, "c");
-    subject.engine.close().unwrap();
-    assert!(subject.states_durable());
-}
-
-/// Crashes while the durable offset of the last commit is not stated yet. The commit is there; if
-/// its record is damaged, it is a torn tail. A damaged record before it is reported as corruption.
-#[test]
-fn trap_03_a_crash_before_a_deferred_durable_offset_is_stated() {
-    let subject = Subject::deferring();
-    let mut ends = Vec::new();
-    for name in ["a", "b", "c"] {
-        commit_synced(&subject.engine, name);
-        ends.push(subject.queue(LogQueue::position));
-    }
-    assert!(!subject.states_durable());
-    for seed in 0..8 {
-        let again = Subject::on(subject.memory.crash_image(seed));
-        assert!(["first", "a", "b", "c"].iter().all(|name| again.has(name)));
-    }
-    let path = Path::new("db").join(FileName::Wal(ends[0].file).to_string());
-    for (damaged, end) in ends.iter().enumerate() {
-        let image = subject.memory.kill_image();
-        image.flip(&path, end.offset - 100, 4).unwrap();
-        let fs = Arc::new(image.clone());
-        let options = Options::default().fs(fs).background(Background::Manual);
-        let opened = crate::lsm::open("db".as_ref(), options);
-        if damaged < 2 {
-            assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corruption, "{damaged}");
-        } else {
-            drop(opened.unwrap());
-            let again = Subject::on(image);
-            assert!(again.has("b") && !again.has("c"));
-        }
-    }
 }
