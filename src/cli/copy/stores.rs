@@ -103,12 +103,15 @@ impl Copy {
             }
             (_, service) => service,
         };
-        self.copy_stores((&source, target.as_ref(), reads_target), &files, &prices)?;
+        let stores = (&source, target.as_ref(), reads_target);
+        let is_whole = self.copy_stores(stores, &files, &prices)?;
         [Some(source), target].into_iter().flatten().try_for_each(|store| match store {
             Store::Directory(db, _) => db.close().map_err(Failure::from),
             Store::Service(_) => Ok(()),
         })?;
-        Ok(true)
+        // Last, so that a process that is killed before continues, and reports the outcome again.
+        files.state.map_or(Ok(()), |state| state.remove())?;
+        if is_whole { Ok(true) } else { Err(Failure::Rejected) }
     }
 
     fn open_source(&self, service: Option<Service>) -> Outcome<Store> {
@@ -221,13 +224,14 @@ impl Copy {
         self.stores.dry_run || self.check
     }
 
-    /// Copies into the target, or into another table of the source if there is none.
+    /// Copies into the target, or into another table of the source if there is none. Reports the
+    /// outcome, and returns whether nothing was refused.
     fn copy_stores(
         &self,
         (source, target, reads_target): (&Store, Option<&Store>, bool),
         files: &Files,
         prices: &Prices,
-    ) -> Outcome {
+    ) -> Outcome<bool> {
         let clock = SystemClock::new();
         let to = target.unwrap_or(source);
         let Files { state, is_continued, rejects } = files;
@@ -266,10 +270,7 @@ impl Copy {
         if *is_continued {
             eprint_line("continued: the counts are of this run only; problems are of all runs");
         }
-        match summary.problem_count() > 0 || is_table_refused {
-            true => Err(Failure::Rejected),
-            false => Ok(()),
-        }
+        Ok(summary.problem_count() == 0 && !is_table_refused)
     }
 
     /// Returns about the number of entities to copy, if it is known.

@@ -15,8 +15,9 @@ use crate::sync::Mutex;
 use crate::table::quoted_entity;
 
 impl StoreCopy<'_> {
-    /// Runs the job from the positions in `state`, or from the beginning. Removes the file when
-    /// everything is copied.
+    /// Runs the job from the positions in `state`, or from the beginning. When everything is copied,
+    /// no positions are left in the file. The caller removes it after the summary is reported.
+    /// Without the file, a copy under new keys that is run again reports its own copies as conflicts.
     ///
     /// # Errors
     /// `InvalidInput` for options that exclude each other. Errors that end reading or writing. The
@@ -41,7 +42,7 @@ impl StoreCopy<'_> {
             });
             return Err(error);
         }
-        state.map_or(Ok(()), StateFile::remove)?;
+        run.save(true)?;
         let Tally { summary, traffic, .. } = run.tally.into_inner();
         Ok((summary, traffic))
     }

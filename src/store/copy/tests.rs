@@ -114,7 +114,7 @@ fn an_interrupted_copy_continues_at_every_position() {
         }
         assert!(runs > 10, "{runs}");
         check_copies(&expected, &to);
-        assert!(!fs.exists(Path::new("state")).unwrap(), "a finished copy has no positions");
+        assert!(state(&fs, "job").read().unwrap().unwrap().slices.is_empty());
     }
 }
 
@@ -149,6 +149,19 @@ fn an_interrupted_move_loses_nothing() {
         check_copies(&expected, &to);
         assert!(entities(&from).is_empty());
     }
+}
+
+/// A process is killed after the copy, before its summary is reported.
+#[test]
+fn a_finished_copy_that_runs_again_finds_no_conflicts() {
+    let (from, to, fs) = (source(Fail::Never), failing(Fail::Never), memory());
+    let new_keys = |job: &mut StoreCopy<'_>| {
+        job.partition_key = Some(KeyTemplate::parse("x{PartitionKey}").unwrap());
+    };
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), new_keys).unwrap();
+    assert_eq!((summary.rows, summary.copied, summary.conflicts), (1_050, 1_050, 0));
+    let (summary, _) = copy(&from, &to, Some(&state(&fs, "job")), new_keys).unwrap();
+    assert_eq!((summary.rows, summary.copied, summary.conflicts), (0, 0, 0));
 }
 
 /// Positions are not saved before the target has acknowledged the entities.

@@ -238,7 +238,9 @@ impl Job<'_> {
         let clock = Arc::clone(&self.network.primary.clock) as Arc<dyn Clock>;
         let parts = (Arc::clone(&self.fs), clock);
         let state = StateFile::open(parts, Path::new(STATE), String::new(), self.every)?;
-        job.run(Some(&state)).map(|(summary, _)| summary)
+        let (summary, _) = job.run(Some(&state))?;
+        state.remove()?;
+        Ok(summary)
     }
 
     fn check(
