@@ -33,6 +33,8 @@ pub(super) enum Fail {
     Unsent,
     /// Each group is preceded by a write of one of its entities and a deletion of another.
     Races,
+    /// The RowKey `001` is refused in each group of more operations than this.
+    Refuses(usize),
     /// Pages after the first have the entities in reverse order.
     Disorder,
     /// The positions of pages are a cycle, in which there is one entity or none.
@@ -102,6 +104,13 @@ impl TableStore for Failing {
             }
             Fail::Over(most) if group.len() > most => {
                 return Err(Error::refused(Code::RequestBodyTooLarge));
+            }
+            Fail::Refuses(most) if group.len() > most => {
+                let is_refused = |keys: (&str, &str)| keys.1 == "001";
+                let mut operations = group.operations().iter();
+                if let Some(index) = operations.position(|op| is_refused(op.keys())) {
+                    return Err(Error::refused(Code::InvalidInput).at_index(index));
+                }
             }
             Fail::Unsent if number % 2 == 1 => {
                 return Err(Error::new(ErrorKind::OutcomeUnknown, "lost"));

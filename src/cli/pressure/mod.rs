@@ -31,7 +31,7 @@ use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::{self, Object};
-use crate::model::Entity;
+use crate::model::{Entity, Shapes};
 use crate::named::named;
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::KeyRange;
@@ -205,6 +205,9 @@ impl Pressure {
             true => self.made_up(partition).collect(),
             false => sample,
         };
+        // Before anything is created.
+        let shapes = Shapes::new(1 << 20);
+        rows.iter().try_for_each(|row| row.to_row(&shapes).map(drop))?;
         Ok(Plan { partition, rate, rows })
     }
 

@@ -108,7 +108,7 @@ struct Sampled {
     losing: SortedSet<RangeId>,
     /// The newest write that a sample has seen, and when it was first seen.
     newest: (Seq, f64),
-    /// What rows in the memtable have cost scans during pauses, in rows.
+    /// The number of memtable rows that scans have merged during pauses.
     in_memory: f64,
     froze: Option<Froze>,
 }

@@ -286,7 +286,7 @@ impl Writing<'_, '_> {
 
     fn delete_group(&mut self, mut rows: Vec<&Moving>) -> Result<()> {
         let Side { store, table } = self.job.source;
-        let mut tries = 0;
+        let (mut tries, mut alone) = (0, Vec::new());
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.source.partition_key());
             for row in &rows {
@@ -299,7 +299,7 @@ impl Writing<'_, '_> {
             let error = match store.commit(table, &group) {
                 Ok(_) => {
                     self.tally.summary.deleted += rows.len() as u64;
-                    return Ok(());
+                    break;
                 }
                 Err(error) => error,
             };
@@ -309,16 +309,24 @@ impl Writing<'_, '_> {
                 continue;
             }
             let index = error.index().or((rows.len() == 1).then_some(0));
-            let Some(index) = index.filter(|index| *index < rows.len() && is_of_row(&error)) else {
+            let is_refused = error.kind() == ErrorKind::InvalidInput;
+            let is_of_member = is_refused || is_of_row(&error);
+            let Some(index) = index.filter(|index| *index < rows.len() && is_of_member) else {
                 return Err(error);
             };
             let row = rows.remove(index);
             match error.kind() {
                 ErrorKind::NotFound => self.tally.summary.deleted += 1,
+                // A service may read keys of groups differently, as Azurite does.
+                ErrorKind::InvalidInput if !rows.is_empty() => alone.push(row),
+                ErrorKind::InvalidInput => {
+                    let text = format!("it stays in the source: {}", error.chain());
+                    report(self.job, self.tally, row, CopyProblemKind::Refused, text);
+                }
                 _ => self.changed(row),
             }
         }
-        Ok(())
+        alone.into_iter().try_for_each(|row| self.delete_group(vec![row]))
     }
 
     /// Reads entities whose deletion is not certain, and keeps those that are still to be deleted.

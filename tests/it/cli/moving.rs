@@ -183,5 +183,7 @@ fn stress_on_one_partition_has_a_verdict() {
     assert!(run.out.contains("fail") && run.out.contains(text), "{run:?}");
     stress("calm", "--rate 300").fails(1, &["TableAlreadyExists"]);
     place.fails("stress nowhere --partition m", 2, &["--rate"]);
+    place.fails("stress nowhere --partition m/x --rate 5", 1, &["PartitionKey"]);
+    assert!(!place.path("nowhere").exists());
     assert!(place.ok("tables calm").contains("StressTest"));
 }

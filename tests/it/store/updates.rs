@@ -7,7 +7,7 @@ use super::{Contract, TABLE, content, outcome};
 
 const PARTITION: &str = "u";
 
-/// What another writer does between the read and the write of the first run.
+/// The writes of another writer between the read and the write of the first run.
 const OTHERS: [&str; 4] = ["nothing", "a write", "a delete", "a delete and an insert"];
 
 impl Contract<'_> {
