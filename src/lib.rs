@@ -93,9 +93,13 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(
+    all(feature = "json", not(feature = "cli")),
+    allow(dead_code, unused_imports, reason = "only the binary copies and compares stores")
+)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 mod billing;
 mod check;
 pub mod clock;
@@ -109,10 +113,10 @@ mod format;
 pub mod fs;
 /// With the feature `serde`, `#[serde(with = "rowstone::json")]` stores a field with nested values
 /// as a text of JSON; see [`Entity::from_serde`].
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 #[cfg_attr(not(feature = "serde"), doc(hidden))]
 pub mod json;
-#[cfg(all(feature = "serde", not(feature = "cli")))]
+#[cfg(all(feature = "serde", not(feature = "json")))]
 #[path = "json/nested.rs"]
 pub mod json;
 mod log;

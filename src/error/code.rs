@@ -13,7 +13,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            #[cfg(any(test, feature = "cli"))]
+            #[cfg(any(test, feature = "json"))]
             pub(crate) const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// Returns the code as it is sent on the wire.

@@ -10,15 +10,20 @@
 //! `control::answer` executes requests; `rest::protocol` parses the requests of the REST service.
 
 pub(crate) mod double;
+#[cfg(feature = "cli")]
 pub(crate) mod elements;
+#[cfg(feature = "cli")]
 pub(crate) mod exec;
+#[cfg(feature = "cli")]
 pub(crate) mod explain;
 #[cfg(feature = "serde")]
 mod nested;
 pub(crate) mod odata;
 pub(crate) mod plain;
+#[cfg(feature = "cli")]
 pub(crate) mod report;
 mod scan;
+#[cfg(feature = "cli")]
 pub(crate) mod window;
 
 #[cfg(feature = "serde")]

@@ -58,7 +58,7 @@ impl ETag {
     ///
     /// # Errors
     /// `InvalidInput` for other texts.
-    #[cfg(any(test, feature = "cli"))]
+    #[cfg(any(test, feature = "json"))]
     pub(crate) fn parse_own(text: &str) -> Result<Self> {
         read_seq(text).map(Self::from).ok_or_else(malformed)
     }

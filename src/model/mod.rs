@@ -35,9 +35,9 @@ pub use shape::Shape;
 pub use value::{EdmType, Value, ValueRef};
 
 // Used only by the command line and the server.
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 pub(crate) use datetime::DateTimeProblem;
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 pub(crate) use limits::{
     ENTITY_SIZE_MAX, KEY_UNITS_MAX, SYSTEM_PROPERTIES, check_property_name, check_value,
     out_of_range,

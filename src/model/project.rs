@@ -198,7 +198,7 @@ impl EntityEncoder {
 
     /// Creates an entity without checking limits; a write of the entity checks them. Requires: the
     /// names are distinct.
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "json")]
     pub(crate) fn unchecked(
         &mut self,
         pk: &str,

@@ -9,10 +9,10 @@
 //! `update` (with closures), `pages`, `slice` (parts of the key space), `groups` (limits),
 //! `workers` (requests at once), `load`, `copy`, `compare`, `sync`, `locked_file`, `dialect`.
 
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
 mod continuation;
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod copy;
 #[cfg(feature = "cli")]
 mod dialect;
@@ -21,7 +21,7 @@ mod directory;
 mod failing;
 #[cfg(feature = "remote")]
 mod groups;
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod load;
 #[cfg(feature = "remote")]
 mod locked_file;
@@ -44,7 +44,7 @@ pub use self::continuation::Continuation;
 #[cfg(feature = "cli")]
 pub(crate) use self::dialect::Dialect;
 pub use self::open::open_store;
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 pub(crate) use self::reference::{Reference, foreign};
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};

@@ -21,7 +21,7 @@ impl<'t> Reference<'t> {
 
     /// Whether the name can be that of a variable or a file: it is not empty, and it is not a URL,
     /// a connection string or a signature.
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "json")]
     pub(crate) fn is_valid(self) -> bool {
         let (Self::Variable(name) | Self::File(name)) = self;
         !name.is_empty() && !name.starts_with("//") && !name.contains([';', '?', '&', '='])

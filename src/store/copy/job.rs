@@ -15,9 +15,9 @@ use crate::sync::Mutex;
 use crate::table::quoted_entity;
 
 impl StoreCopy<'_> {
-    /// Runs the job from the positions in `state`, or from the beginning. When everything is copied,
-    /// no positions are left in the file. The caller removes it after the summary is reported.
-    /// Without the file, a copy under new keys that is run again reports its own copies as conflicts.
+    /// Runs the job from the positions in `state`, or from the beginning. When everything is
+    /// copied, the file has no positions. The caller removes it after the summary is reported:
+    /// without the file, a copy under new keys that runs again reports its copies as conflicts.
     ///
     /// # Errors
     /// `InvalidInput` for options that exclude each other. Errors that end reading or writing. The

@@ -16,8 +16,8 @@ pub(crate) struct Report {
     pub(crate) position: Option<Position>,
     /// The newest durable commit of the source.
     pub(crate) newest: Position,
-    /// The changes that are not carried yet. `None` if they are not known: before the first comparison
-    /// has ended, and if the changes are no longer kept or of another history.
+    /// The changes that are not carried yet. `None` if they are not known: before the first
+    /// comparison has ended, and if the changes are no longer kept or of another history.
     pub(crate) lag: Option<Lag>,
     /// Whether a sync runs, or was killed.
     pub(crate) is_open: bool,
