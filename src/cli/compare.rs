@@ -130,17 +130,21 @@ impl Compare {
     }
 
     fn databases(&self, join: &mut Join, a: &Db, b: &Db) -> Outcome {
-        for name in a.tables()? {
-            match b.table(&name) {
-                Ok(other) => join.tables(&a.table(&name)?, &other, &self.keys)?,
-                Err(_) => {
-                    join.tell([&name, &name], Difference::TableOnlyA)?;
-                    join.missing(&a.table(&name)?, &self.keys)?;
-                }
+        let (of_a, of_b) = (a.tables()?, b.tables()?);
+        let has = |tables: &[String], name: &str| {
+            tables.iter().any(|other| other.eq_ignore_ascii_case(name))
+        };
+        for name in &of_a {
+            let table = a.table(name)?;
+            if has(&of_b, name) {
+                join.tables(&table, &b.table(name)?, &self.keys)?;
+            } else {
+                join.tell([name, name], Difference::TableOnlyA)?;
+                join.missing(&table, &self.keys)?;
             }
         }
-        for name in b.tables()?.iter().filter(|name| a.table(name).is_err()) {
-            join.tell([name, name], Difference::TableOnlyB)?;
+        for name in of_b.iter().filter(|name| !has(&of_a, name)) {
+            join.extra(name, &self.keys, b.table(name)?.scan(self.keys.range()))?;
         }
         Ok(())
     }
@@ -224,6 +228,22 @@ impl Join {
             }
         }
         Ok(())
+    }
+
+    /// Reports a table that only the second side has, which requests delete; of a range of keys,
+    /// only its `entities`.
+    fn extra(
+        &mut self,
+        table: &str,
+        keys: &KeyArgs,
+        entities: impl IntoIterator<Item = crate::error::Result<Entity>>,
+    ) -> Outcome {
+        if !(self.requests && keys.is_given()) {
+            return self.tell([table, table], Difference::TableOnlyB);
+        }
+        entities.into_iter().try_for_each(|entity| {
+            self.tell([table, table], Difference::Entities(None, Some(&entity?)))
+        })
     }
 
     /// Flushes the output, and prints the number of differences.

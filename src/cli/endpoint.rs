@@ -21,7 +21,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
 #[cfg(feature = "remote")]
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, eprint_line};
 #[cfg(feature = "remote")]
 use super::open::open_to_read;
 use crate::store::{Reference, foreign};
@@ -291,6 +291,18 @@ impl Service {
     /// Whether the signature may permit reads; a key does.
     pub(super) fn may_read(&self) -> bool {
         self.remote.may_read()
+    }
+
+    /// Prints a note if the signature covers only a range of keys. Returns whether it does.
+    pub(super) fn note_hidden_keys(&self) -> bool {
+        let hides = self.remote.hides_keys();
+        if hides {
+            eprint_line(&format!(
+                "note: the signature for {} covers only a range of keys; other entities are not seen",
+                self.name
+            ));
+        }
+        hides
     }
 
     /// Refuses a service that does not sort query results by key.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Compare, Difference, Join};
 use crate::cli::endpoint::{Service, Store};
-use crate::cli::failure::Outcome;
+use crate::cli::failure::{Failure, Outcome};
 use crate::cli::open::open_table;
 use crate::store::compare::Comparison;
 use crate::store::pages::{PAGE_MAX, Side};
@@ -20,7 +20,13 @@ impl Compare {
         if a.is_none() && b.is_none() {
             return Ok(false);
         }
-        [&a, &b].into_iter().flatten().try_for_each(Service::check_order)?;
+        let services = || [&a, &b].into_iter().flatten();
+        services().try_for_each(Service::check_order)?;
+        let hidden = services().filter(|service| service.note_hidden_keys()).count();
+        if self.requests && hidden > 0 {
+            let text = "--requests would delete or add what the signature does not show";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         let stores = [Store::open_to_read(a, &self.a)?, Store::open_to_read(b, &self.b)?];
         self.join_stores(join, &stores)?;
         stores.into_iter().try_for_each(Store::close)?;
@@ -52,8 +58,11 @@ impl Compare {
                 }
             }
         }
-        let mut only_b = of_b.iter().filter(|name| pairs.iter().all(|(_, other)| *other != *name));
-        only_b.try_for_each(|name| join.tell([name, name], Difference::TableOnlyB))
+        for name in of_b.iter().filter(|name| pairs.iter().all(|(_, other)| *other != *name)) {
+            let side = Side { store: b.get(), table: name };
+            join.extra(name, &self.keys, side.rows(&self.keys.filter(), &[], PAGE_MAX))?;
+        }
+        Ok(())
     }
 
     fn join_tables(

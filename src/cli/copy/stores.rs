@@ -86,6 +86,7 @@ impl Copy {
             }
         }
         from.as_ref().map_or(Ok(()), Service::check_order)?;
+        from.as_ref().map(Service::note_hidden_keys);
         let prices = self.stores.prices.read()?;
         let source = self.open_source(from)?;
         let service = to.flatten().map(Store::Service);
@@ -159,8 +160,12 @@ impl Copy {
             let text = format!("source and target are both the table {table} of {of}; use --into");
             return Err(Failure::Usage(text));
         }
-        let paths = [&self.stores.state, &self.rejects].into_iter().flatten();
+        let (positions, rejects) = (&self.stores.state, &self.rejects);
+        let paths = [positions, rejects].into_iter().flatten();
         paths.into_iter().try_for_each(|path| self.check_file(path))?;
+        if positions.is_some() && positions == rejects {
+            return Err(Failure::Usage("--state and --rejects are one file: name two".to_owned()));
+        }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let state = self.stores.state.as_ref().filter(|_| !self.is_dry()).map(|path| {
             let parts = (Arc::new(DiskFs::new()) as _, clock);
@@ -267,8 +272,12 @@ impl Copy {
         if let Store::Directory(db, _) = source {
             self.note(&db.table(&self.table)?, &self.filter.read()?, summary.rows);
         }
-        if *is_continued {
-            eprint_line("continued: the counts are of this run only; problems are of all runs");
+        match (*is_continued, summary.rows) {
+            (false, _) => {}
+            (true, 0) => eprint_line("continued: an earlier run had copied everything"),
+            (true, _) => {
+                eprint_line("continued: the counts are of this run only; problems are of all runs");
+            }
         }
         Ok(summary.problem_count() == 0 && !is_table_refused)
     }

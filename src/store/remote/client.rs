@@ -10,7 +10,7 @@ use super::endpoint::{Endpoint, referenced};
 use super::exchange::{Exchange, Write};
 use super::options::RemoteOptions;
 use super::request::Draft;
-use super::response::{self, PAGE_MAX};
+use super::response::{self, PAGE_MAX, Refusal};
 use super::transport::{Http, Transport};
 use crate::billing::Bill;
 use crate::clock::{Clock, SystemClock};
@@ -154,6 +154,11 @@ impl Remote {
         self.endpoint().may_read()
     }
 
+    /// Whether the signature covers only a range of keys.
+    pub(crate) fn hides_keys(&self) -> bool {
+        self.endpoint().hides_keys()
+    }
+
     fn endpoint(&self) -> &Endpoint {
         &self.exchange.endpoint
     }
@@ -290,7 +295,14 @@ impl TableStore for Remote {
             return Ok(None);
         }
         let draft = Draft::get(table, partition_key, row_key, select);
-        let found = self.exchange.read(&draft, response::entity);
+        let found = self.exchange.read(&draft, |response| match response::entity(response)? {
+            Some(entity)
+                if (entity.partition_key(), entity.row_key()) != (partition_key, row_key) =>
+            {
+                Err(Refusal::Malformed("an entity with other keys"))
+            }
+            found => Ok(found),
+        });
         found.map_err(|error| self.about(error, table, Some((partition_key, row_key))))
     }
 

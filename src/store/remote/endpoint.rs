@@ -118,6 +118,14 @@ impl Endpoint {
         permissions.is_none_or(|letters| letters.contains('r'))
     }
 
+    /// Whether the signature covers only a range of keys.
+    pub(super) fn hides_keys(&self) -> bool {
+        let Credential::Sas(sas) = &self.credential else { return false };
+        let is_bound =
+            |part: &str| ["spk=", "srk=", "epk=", "erk="].iter().any(|name| part.starts_with(name));
+        sas.split('&').any(is_bound)
+    }
+
     /// Whether the service is on this machine.
     pub(super) fn is_local(&self) -> bool {
         is_local(&self.base)

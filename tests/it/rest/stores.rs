@@ -442,6 +442,43 @@ fn a_copy_with_a_signature_that_may_not_read() {
     assert!(text.contains(r#""conflicts":150"#), "{text}");
 }
 
+#[test]
+fn requests_for_a_range_drop_no_table() {
+    let stores = Stores::new(3);
+    for row in ["in a", "in b", "out a"] {
+        let (partition, row) = row.split_once(' ').unwrap();
+        let entity = format!(r#"{{"PartitionKey":"{partition}","RowKey":"{row}"}}"#);
+        stores.ok(&format!("put other Own {entity}"));
+    }
+    for a in ["src", "env:STORE"] {
+        let output = stores.run(&format!("compare {a} other --partition in --requests"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let deletes = text.lines().filter(|line| line.contains(r#""delete","table":"Own""#));
+        assert_eq!((deletes.count(), text.contains("delete_table")), (2, false), "{text}");
+    }
+}
+
+#[test]
+fn a_signature_for_a_range_of_keys_is_noted() {
+    let stores = Stores::new(8);
+    stores.ok("copy src Tab --to env:STORE");
+    let token = stores.place.sas("Tab --permissions r --start-partition a --expiry 2100-01-01");
+    let text = format!("http://{}/devstoreaccount1?{token}", stores.server.at);
+    let run = |arguments: &str| {
+        let output = stores.command(arguments).env("SIGNED", &text).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, err) = run("copy env:SIGNED Tab --to copy");
+    assert_eq!(status, Some(0), "{err}");
+    assert!(err.contains("covers only a range of keys"), "{err}");
+    let (status, err) = run("compare src env:SIGNED --table Tab --requests");
+    assert_eq!(status, Some(2), "{err}");
+    assert!(err.contains("--requests would"), "{err}");
+    let (status, err) = run("copy src Tab --to env:STORE --into Two --state f --rejects f");
+    assert_eq!(status, Some(2), "{err}");
+}
+
 /// Copies to the server, from it and within it are killed at random moments, and continue from
 /// their files of positions.
 #[test]

@@ -97,6 +97,7 @@ fn answers_that_break_the_protocol_are_errors_of_their_own() {
     use ErrorKind::{Io, OutcomeUnknown};
     let mixed = "HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n";
     let long = "HTTP/1.1 200 OK\r\nContent-Length: ";
+    let other = r#"{"odata.etag":"W/\"1\"","PartitionKey":"q","RowKey":"r"}"#;
     let cases = [
         (String::new(), "cut"),
         ("HTTP/1.1 200 OK\r\nContent-".to_owned(), "cut in the head"),
@@ -109,6 +110,7 @@ fn answers_that_break_the_protocol_are_errors_of_their_own() {
         (format!("{mixed}Content-Length: 6\r\n\r\n--b--\n"), "no part"),
         (format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)), "long header"),
         ("SSH-2.0-x\r\n\r\n".to_owned(), "another protocol"),
+        (format!("{long}{}\r\n\r\n{other}", other.len()), "another entity"),
     ];
     for (answer, case) in cases {
         let send = |_: &str, stream: &mut dyn Write| drop(stream.write_all(answer.as_bytes()));
