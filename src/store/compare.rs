@@ -81,7 +81,7 @@ impl Comparison<'_> {
             let widest = slices.iter().enumerate().max_by_key(|(_, slice)| slice.width());
             let Some((index, _)) = widest else { break };
             let slice = slices.swap_remove(index);
-            match slice.cut(self.a, PAGE_MAX)? {
+            match slice.cut_if_free(self.a, PAGE_MAX)? {
                 Some(cut) => {
                     slices.push(Slice { after: slice.after, until: Some(cut.clone()) });
                     slices.push(Slice { after: Some(cut), until: slice.until });

@@ -35,6 +35,10 @@ pub(super) enum Fail {
     Races,
     /// The RowKey `001` is refused in each group of more operations than this.
     Refuses(usize),
+    /// Each group has an entity that exists, but is not found; queries ignore their filters.
+    Lies,
+    /// Queries are refused as too frequent.
+    Busy,
     /// Pages after the first have the entities in reverse order.
     Disorder,
     /// The positions of pages are a cycle, in which there is one entity or none.
@@ -112,6 +116,7 @@ impl TableStore for Failing {
                     return Err(Error::refused(Code::InvalidInput).at_index(index));
                 }
             }
+            Fail::Lies => return Err(Error::refused(Code::EntityAlreadyExists).at_index(0)),
             Fail::Unsent if number % 2 == 1 => {
                 return Err(Error::new(ErrorKind::OutcomeUnknown, "lost"));
             }
@@ -135,7 +140,12 @@ impl TableStore for Failing {
         if let Fail::Repeats(has_entity) = self.fail {
             return self.query_of_cycle(table, page, has_entity);
         }
-        let mut found = self.db.query(table, page)?;
+        let page = match self.fail {
+            Fail::Busy => return Err(Error::refused(Code::ServerBusy)),
+            Fail::Lies => PageQuery { filter: "", ..*page },
+            _ => *page,
+        };
+        let mut found = self.db.query(table, &page)?;
         if matches!(self.fail, Fail::Disorder) && number > 0 {
             found.entities.reverse();
         }

@@ -7,7 +7,7 @@
 //! * no query has an `or`, which is a scan of the whole table at Azure Table storage.
 
 use super::pages::Side;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::model::Entity;
@@ -87,9 +87,17 @@ impl Slice {
         (std::cmp::Reverse(same), number(&high).saturating_sub(number(&low)))
     }
 
+    /// As [`cut`](Self::cut), but returns `None` if the store is too busy to search.
+    pub(crate) fn cut_if_free(&self, side: Side<'_>, rows_min: usize) -> Result<Option<Key>> {
+        match self.cut(side, rows_min) {
+            Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Timeout) => Ok(None),
+            cut => cut,
+        }
+    }
+
     /// Returns a key that has entities of the slice before and after it. Returns `None` if there
     /// are fewer than `rows_min` entities, or if no key is found.
-    pub(crate) fn cut(&self, side: Side<'_>, rows_min: usize) -> Result<Option<Key>> {
+    fn cut(&self, side: Side<'_>, rows_min: usize) -> Result<Option<Key>> {
         let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
         let mut pages = side.pages(self.filters(""), &keys, rows_min);
         let (mut first, mut count) = (None, 0);
@@ -199,6 +207,7 @@ mod tests {
     use super::*;
     use crate::db::Db;
     use crate::store::TableStore;
+    use crate::store::failing::{Fail, failing};
 
     fn key(pk: &str, rk: &str) -> Option<Key> {
         Some((pk.to_owned(), rk.to_owned()))
@@ -231,6 +240,14 @@ mod tests {
         assert_eq!(overlaps(&next), (false, false));
         assert_eq!(overlaps(&Slice { after: key("b", "0"), ..next }), (true, true));
         assert_eq!(overlaps(&Slice::default()), (true, true));
+    }
+
+    #[test]
+    fn a_busy_store_ends_the_search_of_a_cut() {
+        let store = failing(Fail::Busy);
+        let side = Side { store: &store, table: "Tab" };
+        assert_eq!(Slice::default().cut(side, 4).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(Slice::default().cut_if_free(side, 4).unwrap(), None);
     }
 
     #[test]

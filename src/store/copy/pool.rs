@@ -52,8 +52,7 @@ impl Pool {
                 Next::Copy(id, slice) => return Ok(Some((id, slice))),
                 Next::End => return Ok(None),
                 Next::Halve(id, rest) => {
-                    let cut = rest.cut(source, rows_min)?;
-                    self.halve(id, cut);
+                    self.halve(id, rest.cut_if_free(source, rows_min)?);
                 }
             }
         }

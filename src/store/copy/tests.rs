@@ -330,6 +330,21 @@ fn a_delete_that_is_refused_in_a_group_is_sent_alone() {
     }
 }
 
+#[test]
+fn an_entity_of_another_partition_is_no_copy() {
+    let (from, to) = (source(Fail::Never), failing(Fail::Lies));
+    for entity in entities(&from) {
+        let mut other = Entity::new("other", entity.row_key());
+        for (name, value) in entity.properties() {
+            other.set(name, value.to_value());
+        }
+        to.db.upsert("Tab", &other).unwrap();
+    }
+    let error = copy(&from, &to, None, |job| job.then_delete = true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(entities(&from).len(), 1_050);
+}
+
 /// A target that is the source under another name.
 #[test]
 fn the_only_copy_of_an_entity_is_neither_deleted_nor_replaced() {
