@@ -14,10 +14,12 @@ use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, append, check_outside};
 use super::interrupt::Interrupt;
 use super::open::{Create, open};
-use super::output::{Format, FormatArgs, Output, print, write_counters};
+use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_counters};
+use super::progress::Progress;
 use crate::db::Db;
 use crate::error::{Code, Error, ErrorKind};
 use crate::json::{self, Object};
+use crate::model::{KeyPart, check_key};
 use crate::retry::RetryPolicy;
 use crate::store::sync::{Report, Source, SyncJob, SyncProblem, SyncStatus, error_in};
 use crate::store::{RemoteOptions, TableStore};
@@ -39,7 +41,7 @@ pub(super) struct SyncCommand {
     #[arg(long, conflicts_with_all = ["follow", "resync", "rejects", "allow_drop", "split_groups"])]
     status: bool,
     /// The name of the position at the target; databases with one target need names of their own
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = read_name)]
     name: String,
     /// Also save the position, and the last error, in this file
     #[arg(long, value_name = "FILE")]
@@ -153,18 +155,27 @@ impl SyncCommand {
         }
         let interrupt = Interrupt::catch().or_termination();
         let shown = RefCell::new(None);
+        let progress = (!self.follow).then(|| Progress::new(None));
+        let mut was_interrupted = false;
         job.run(self.follow, &mut |status| {
+            progress.iter().for_each(|progress| progress.reach(status.rows));
             let error = status.error.as_ref().map(|error| format!("{error}; trying again"));
             let note = error.or_else(|| status.is_taking_over.then(|| TAKEOVER.to_owned()));
             if *shown.borrow() != note {
                 note.iter().for_each(|note| eprint_line(&format!("note: {note}")));
                 shown.replace(note);
             }
-            !interrupt.is_raised()
+            was_interrupted = interrupt.is_raised();
+            !was_interrupted
         })
         .map_err(explained)?;
+        drop(progress);
         let status = job.status();
-        print(|output| self.write(output, &status, target))
+        print(|output| self.write(output, &status, target))?;
+        if was_interrupted && !self.follow {
+            Interrupt::end("interrupted: not all changes are carried; the same command goes on");
+        }
+        Ok(())
     }
 
     fn write(&self, output: &mut Output, status: &SyncStatus, target: &Target) -> io::Result<()> {
@@ -190,24 +201,26 @@ impl SyncCommand {
         });
         let (newest, problems) = (report.newest.to_string(), report.problems);
         if self.format.get() != Format::Table {
-            return print(|output| {
-                output.object(|object| {
-                    object.text("name", &self.name);
-                    position.iter().for_each(|position| object.text("position", position));
-                    object.text("newest", &newest);
-                    lag.iter().flatten().for_each(|(name, value)| object.raw(name, value));
-                    object.raw("open", report.is_open);
-                    object.raw("problems", problems);
-                    error.iter().for_each(|error| object.text("error", error));
-                })
+            let record = json::object(|object| {
+                object.text("name", &self.name);
+                position.iter().for_each(|position| object.text("position", position));
+                object.text("newest", &newest);
+                lag.iter().flatten().for_each(|(name, value)| object.raw(name, value));
+                object.raw("open", report.is_open);
+                object.raw("problems", problems);
+                error.iter().for_each(|error| object.text("error", error));
             });
+            return print(|output| output.records(&[record], self.format.get()));
         }
         print(|output| {
             writeln!(output, "position  {}", position.as_deref().unwrap_or("none"))?;
             writeln!(output, "newest    {newest}")?;
             match lag {
                 Some([(_, groups), (_, bytes), (_, seconds)]) => {
-                    writeln!(output, "behind    {groups} commits, {bytes} bytes, {seconds} s")?;
+                    let groups = counted(groups, "commit", "commits");
+                    let bytes = counted(bytes, "byte", "bytes");
+                    let seconds = with_thousands(seconds);
+                    output.fold("behind    ", &format!("{groups}, {bytes}, {seconds} s"))?;
                 }
                 None => writeln!(output, "behind    not known: all rows will be compared")?,
             }
@@ -217,6 +230,16 @@ impl SyncCommand {
             error.iter().try_for_each(|error| output.fold("error     ", error))
         })
     }
+}
+
+/// Reads the name of a position, which is a key at the target.
+fn read_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("a name has at least one character".to_owned());
+    }
+    check_key(KeyPart::PartitionKey, text)
+        .map_err(|_| "a name has at most 1,024 characters, and none of / \\ # ?".to_owned())?;
+    Ok(text.to_owned())
 }
 
 fn put_problem(object: &mut Object<'_>, problem: &SyncProblem) {

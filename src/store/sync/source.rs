@@ -1,5 +1,6 @@
 //! The database whose changes a sync carries.
 
+use crate::clock::TICKS_PER_SECOND;
 use crate::db::{Change, Db, Follower, Position};
 use crate::error::Result;
 
@@ -20,8 +21,7 @@ pub struct Lag {
     pub groups: u64,
     /// The sizes of the written entities together, by [`Entity::size`](crate::Entity::size).
     pub bytes: u64,
-    /// The time between the last commit that was carried and the newest one, in seconds; 0 if
-    /// there is no newer one.
+    /// The age of the oldest of these commits, in seconds.
     pub seconds: u64,
 }
 
@@ -52,11 +52,13 @@ impl Source {
     /// Those of [`Db::changes`].
     pub fn lag(&self, since: Position) -> Result<Lag> {
         let mut lag = Lag::default();
-        for commit in self.view()?.changes(since)? {
+        let view = self.view()?;
+        let now = view.engine().env().clock.now();
+        for commit in view.changes(since)? {
             let commit = commit?;
+            let age = now.saturating_sub(commit.position.seq().ticks()) / TICKS_PER_SECOND;
             lag.groups += 1;
-            lag.seconds = commit.position.seq().ticks().saturating_sub(since.seq().ticks())
-                / crate::clock::TICKS_PER_SECOND;
+            lag.seconds = lag.seconds.max(age);
             for change in &commit.changes {
                 if let Change::Put { entity, .. } = change {
                     lag.bytes += entity.size() as u64;

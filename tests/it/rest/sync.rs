@@ -1,6 +1,7 @@
 //! `sync` over the URL of a server.
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 use super::stores::Stores;
 
@@ -38,21 +39,57 @@ fn changes_are_carried_to_a_service() {
     stores.ok("drop-table other Tab --yes");
     stores.fails("sync other env:STORE --name other", 1, "try: --allow-drop");
     stores.fails("sync src src", 2, "the same");
+    stores.fails("sync src src/copy", 1, "would be lost with it");
+    stores.fails("sync src env:STORE --name a/b", 2, "a name has");
+    stores.fails("sync src env:STORE --name=", 2, "a name has");
     stores.fails("sync src env:STORE --state src/state", 2, "directory of a database");
     stores.fails("sync src env:STORE --state state --resync mirror", 2, "keep");
+}
+
+/// Starts a sync that follows, and waits until it has carried a row.
+fn follow(stores: &Stores) -> Child {
+    let mut command = stores.command("sync src env:STORE --follow --format json");
+    let sync = command.stdout(Stdio::piped()).spawn().unwrap();
+    put(stores, "a");
+    let is_there = || stores.run("query env:STORE Tab --count").stdout == b"4\n";
+    while !is_there() {}
+    sync
+}
+
+fn signal(process: &Child, signal: &str) {
+    let id = process.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+}
+
+#[test]
+fn an_interrupted_sync_fails() {
+    let stores = Stores::new(3);
+    let mut killed = follow(&stores);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    put(&stores, "b");
+    let status = stores.ok("sync src env:STORE --status --format csv");
+    assert!(
+        status.starts_with("name,position,newest,lag_groups,lag_bytes,lag_seconds,"),
+        "{status}"
+    );
+    let status = stores.ok("sync src env:STORE --status");
+    assert!(status.contains("behind    1 commit, "), "{status}");
+    // It waits, because requests of the killed one may be under way.
+    let mut command = stores.command("sync src env:STORE");
+    let mut sync = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(sync.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("waiting 40 s")));
+    signal(&sync, "-INT");
+    assert!(lines.any(|line| line.unwrap().contains("interrupted: not all changes are carried")));
+    assert_eq!(sync.wait().unwrap().code(), Some(130));
 }
 
 #[test]
 fn a_sync_that_follows_ends_in_order() {
     let stores = Stores::new(3);
-    let mut command = stores.command("sync src env:STORE --follow --format json");
-    let sync = command.stdout(Stdio::piped()).spawn().unwrap();
-    put(&stores, "a");
-    let count = "query env:STORE Tab --count";
-    let is_there = || stores.run(count).stdout == b"4\n";
-    while !is_there() {}
-    let id = sync.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let sync = follow(&stores);
+    signal(&sync, "-TERM");
     let output = sync.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let out = String::from_utf8(output.stdout).unwrap();
