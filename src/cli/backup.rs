@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
 use super::moving::{KeyArgs, tell};
-use super::open::Create;
+use super::open::{Create, require_own_place};
 use super::output::{
     Format, FormatArgs, Output, TableArgs, counted, print, with_thousands, write_cells,
     write_problems,
@@ -260,6 +260,7 @@ impl Restore {
     }
 
     fn restore_all(&self, backups: &Backups) -> Outcome {
+        require_own_place(&self.path)?;
         let made = Progress::during("bytes", Some(0), |bar| {
             backups.restore_with(self.generation, &self.path, |done, of| bar.reach_of(done, of))
         })?;

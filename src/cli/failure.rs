@@ -90,8 +90,15 @@ impl From<clap::Error> for Failure {
 /// Prints lines on standard error, without control characters and secrets. Ignores errors, because
 /// standard error may be closed.
 pub(super) fn eprint_line(text: &str) {
+    drop(io::Write::write_all(&mut io::stderr(), folded(text).as_bytes()));
+}
+
+/// Returns lines of standard error that are wrapped if it is a terminal.
+pub(super) fn folded(text: &str) -> String {
     let columns = Screen::of_standard_error().at_most(usize::MAX);
-    drop(write_lines(&mut io::stderr(), &message(text), columns));
+    let mut lines = Vec::new();
+    drop(write_lines(&mut lines, &message(text), columns));
+    String::from_utf8_lossy(&lines).into_owned()
 }
 
 /// Prints on standard error a text with a command that is to be copied, as it is. It has no control

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flate2::read::MultiGzDecoder;
@@ -161,6 +161,9 @@ impl Input {
 }
 
 impl Overwrite {
+    #[cfg(test)]
+    pub(super) const FORCE: Self = Self { force: true };
+
     /// Returns an error if `path` is an existing file and `--force` is not given, or if it is in
     /// the directory of a database. Pipes and devices are permitted, because writing to them
     /// replaces no data. Returns whether `path` exists.
@@ -194,6 +197,47 @@ impl Overwrite {
         // it.
         let opened = File::options().write(true).truncate(exists).create_new(!exists).open(path);
         opened.map(BufWriter::new).map_err(failed)
+    }
+}
+
+/// A file that has another name until it is complete. Otherwise it is removed.
+pub(super) struct NewFile {
+    named: PathBuf,
+    path: PathBuf,
+}
+
+/// The suffix of the name of an incomplete file.
+const INCOMPLETE: &str = ".part";
+
+impl Overwrite {
+    /// As [`create`](Self::create), but a file keeps its old contents until [`NewFile::finish`].
+    pub(super) fn create_new(self, path: &Path) -> Outcome<(Option<NewFile>, BufWriter<File>)> {
+        if self.check(path)? && !path.is_file() {
+            return Ok((None, self.create(path)?));
+        }
+        // A link stays.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut named = path.clone().into_os_string();
+        named.push(INCOMPLETE);
+        let named = PathBuf::from(named);
+        let file = Overwrite { force: true }.create(&named)?;
+        Ok((Some(NewFile { named, path }), file))
+    }
+}
+
+impl NewFile {
+    pub(super) fn finish(self) -> Outcome {
+        DiskFs::new().rename(&self.named, &self.path).map_err(|error| {
+            let (named, path) = (self.named.display(), self.path.display());
+            Failure::Other(format!("cannot rename {named} to {path}: {error}"))
+        })
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // After a rename, there is none.
+        drop(DiskFs::new().remove(&self.named));
     }
 }
 

@@ -10,6 +10,9 @@ use clap::{Arg, Args, Command};
 use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
 use crate::error::Result;
+use crate::format::names::FileName;
+use crate::fs::{DiskFs, Fs};
+use crate::lsm::require_outside;
 use crate::options::{Durability, OnFull, Options};
 use crate::query::Filter;
 use crate::table::Table;
@@ -167,11 +170,27 @@ pub(super) fn keeping(options: Options) -> Options {
 }
 
 fn open_with(options: Options, path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
+    if create == Create::IfMissing {
+        require_own_place(path)?;
+    }
     keeping(options)
         .durability(durability)
         .create_if_missing(create == Create::IfMissing)
         .open(path)
         .map_err(Failure::Open)
+}
+
+/// Returns an error if `path` is no database yet, and is in the directory of another one.
+pub(super) fn require_own_place(path: &Path) -> Outcome {
+    let fs = DiskFs::new();
+    let current = FileName::Current.to_string();
+    let is_database = |dir: &&Path| fs.exists(&dir.join(&current)).unwrap_or(false);
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if is_database(&&*path) {
+        return Ok(());
+    }
+    let mut outer = path.ancestors().skip(1).filter(is_database);
+    Ok(outer.try_for_each(|outer| require_outside(&path, outer))?)
 }
 
 /// Parses a size such as 64M.

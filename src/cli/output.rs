@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 
 use super::csv;
 use super::failure::{Failure, Outcome};
-use super::files::Overwrite;
+use super::files::{NewFile, Overwrite};
 use super::layout::{Layout, Screen, padded, width, write_wrapped};
 use crate::codec::printable::lines_without_control;
 pub(super) use crate::codec::printable::without_control;
@@ -68,6 +68,9 @@ pub(super) struct Output {
     screen: Screen,
     /// Whether all that is written is data, and not text for people.
     is_exact: bool,
+    /// A file that gets its name when it is complete, so that an interrupted command leaves an
+    /// older file as it was.
+    file: Option<NewFile>,
 }
 
 /// Rows per page of a table.
@@ -123,15 +126,16 @@ impl Output {
     /// Opens the file at `path`, or standard output if there is no path, for data. Lines have any
     /// length.
     pub(super) fn to_file(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
-        let file = path.map(|path| overwrite.create(path)).transpose()?;
-        let standard = || Self::to(io::stdout(), Screen::PLAIN);
-        let output = file.map_or_else(standard, |file| Self::to(file, Screen::PLAIN));
-        Ok(Self { is_exact: true, ..output })
+        let Some(path) = path else {
+            return Ok(Self { is_exact: true, ..Self::to(io::stdout(), Screen::PLAIN) });
+        };
+        let (file, target) = overwrite.create_new(path)?;
+        Ok(Self { is_exact: true, file, ..Self::to(target, Screen::PLAIN) })
     }
 
     fn to(target: impl Write + Send + 'static, screen: Screen) -> Self {
         let to = BufWriter::with_capacity(64 << 10, Box::new(target) as Box<_>);
-        Self { to, screen, is_exact: false }
+        Self { to, screen, is_exact: false, file: None }
     }
 
     pub(super) fn screen(&self) -> Screen {
@@ -140,7 +144,8 @@ impl Output {
 
     /// Flushes the output, and fails if it cannot be written.
     pub(super) fn finish(mut self) -> Outcome {
-        Ok(self.to.flush()?)
+        self.to.flush()?;
+        self.file.map_or(Ok(()), NewFile::finish)
     }
 
     /// Writes a line of text for people. If the screen is too narrow for it, it is wrapped, and
@@ -480,6 +485,7 @@ pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::files::open_path;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -492,6 +498,23 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_file_is_replaced_when_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.csv");
+        let read = || io::read_to_string(open_path(&path).unwrap()).unwrap();
+        for (text, is_finished) in [("old", true), ("cut", false), ("new", true)] {
+            let mut output = Output::to_file(Some(&path), Overwrite::FORCE).unwrap();
+            output.write_all(text.as_bytes()).unwrap();
+            match is_finished {
+                true => output.finish().unwrap(),
+                false => assert_eq!(read(), "old"),
+            }
+        }
+        assert_eq!(read(), "new");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
     }
 
     #[test]

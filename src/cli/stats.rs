@@ -107,6 +107,7 @@ impl Stats {
         let width = stats.fields().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         stats.fields().iter().try_for_each(|(name, value)| {
             let unit = db::Stats::unit(name).unwrap_or_default();
+            let unit = if *value == 1 { singular(unit) } else { unit.to_owned() };
             let value = with_thousands(*value);
             match db::Stats::meaning(name).filter(|_| self.explain) {
                 Some(meaning) if screen.columns.is_none() => {
@@ -119,5 +120,14 @@ impl Stats {
                 None => writeln!(output, "{name:width$}  {value:>15}  {unit}"),
             }
         })
+    }
+}
+
+/// Returns a unit of one: `entry` for `entries`.
+fn singular(unit: &str) -> String {
+    match unit.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None if unit == "flushes" => "flush".to_owned(),
+        None => unit.strip_suffix('s').unwrap_or(unit).to_owned(),
     }
 }

@@ -112,7 +112,8 @@ impl Search<'_> {
             (Found::Unknown, _) | (Found::Yes(_), None) => None,
             (Found::Yes(entity), Some(literal)) => {
                 let (has, wants) = (type_of(&entity, name), kind(&literal));
-                Some(format!("no entity has a {name} that compares with {wants}: it is {has}"))
+                let text = format!("no entity has a property {name} that compares with {wants}");
+                Some(format!("{text}: it is {has}"))
             }
             (Found::No, _) => self.missing(name)?,
         })

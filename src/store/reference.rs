@@ -51,7 +51,7 @@ const HOSTS: [&str; 2] = [".core.windows.net", ".cosmos.azure.com"];
 /// of a directory, and it may have a key. A directory with such a name is written with `./` in
 /// front of it.
 pub(crate) fn foreign(text: &str) -> Option<&'static str> {
-    let text = text.trim_start();
+    let text = text.trim();
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
@@ -70,8 +70,18 @@ pub(crate) fn foreign(text: &str) -> Option<&'static str> {
     if text.split([';', '?', '&']).any(is_part) {
         return Some("a connection string");
     }
-    let host = text.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
-    HOSTS.iter().any(|domain| host.ends_with(domain)).then_some("a URL")
+    // The key of an account has 64 bytes.
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    if text.len() == 88 && text.strip_suffix("==").is_some_and(|text| text.chars().all(is_base64)) {
+        return Some("a key");
+    }
+    let (authority, path) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+    let host = host.to_ascii_lowercase();
+    let has_port = port.starts_with(|c: char| c.is_ascii_digit());
+    let is_short = authority.ends_with(':') && !path.is_empty() && host.starts_with("http");
+    let is_url = has_port || is_short || HOSTS.iter().any(|domain| host.ends_with(domain));
+    is_url.then_some("a URL")
 }
 
 #[cfg(all(test, feature = "cli"))]
@@ -109,6 +119,9 @@ mod tests {
             "x://y",
             "a.table.core.windows.net",
             "A.table.cosmos.azure.com:443/T",
+            "localhost:10002/devstoreaccount1",
+            "127.0.0.1:10002",
+            "http:/localhost/T",
         ] {
             assert_eq!(foreign(url), Some("a URL"), "{url}");
         }
@@ -130,9 +143,19 @@ mod tests {
         for name in ["env:STORE", "file:/etc/store", " ENV:STORE", "File:store"] {
             assert_eq!(foreign(name), Some("the name of a Table service"), "{name}");
         }
-        for path in
-            ["./env:STORE", "db", "/var/lib/shop", "../a=b", "a;b", "c:\\db", "./https://x", "=;"]
-        {
+        let key = format!("{}/+9==", "Ab1".repeat(27) + "xy");
+        assert_eq!((key.len(), foreign(&key)), (88, Some("a key")));
+        for path in [
+            "./env:STORE",
+            "./db:1",
+            "db",
+            "/var/lib/shop",
+            "../a=b",
+            "a;b",
+            "c:\\db",
+            "./https://x",
+            "=;",
+        ] {
             assert_eq!(foreign(path), None, "{path}");
         }
     }

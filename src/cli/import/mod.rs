@@ -24,7 +24,7 @@ pub(super) mod sample;
 mod sink;
 mod sketch;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
@@ -187,7 +187,7 @@ impl Import {
         }
         summary.elapsed = clock.monotonic();
         print(|output| match self.format {
-            Format::Table => Ok(writeln!(output, "{}", summary.text())?),
+            Format::Table => Ok(output.fold("", &summary.text())?),
             format => output.records(&[summary.json()], format),
         })?;
         if summary.rejected > 0 { Err(Failure::Rejected) } else { Ok(()) }

@@ -13,7 +13,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::accounts::read_accounts;
 use super::backups::BackupArgs;
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome, folded};
 use crate::cli::open::{OpenArgs, set};
 use crate::db::Db;
 use crate::options::{Options, Targets};
@@ -129,7 +129,7 @@ impl Serve {
             Ok(()) => (0, None),
             Err(failure) => failure.message(),
         };
-        text.iter().for_each(|text| log.line(text));
+        text.iter().for_each(|text| log.verbatim(folded(text).trim_end()));
         drop(guard);
         ExitCode::from(status)
     }
@@ -161,7 +161,12 @@ impl Serve {
         let mut backed_up = Vec::new();
         let accounts = Accounts::open(configs, |config| {
             let db = self.open(config)?;
-            db.without_companion().iter().for_each(|why| log.line(&format!("note: {why}")));
+            let note = |text: String| log.verbatim(folded(&format!("note: {text}")).trim_end());
+            db.without_companion().iter().for_each(|why| note(why.to_string()));
+            // Otherwise the event `opened` tells it.
+            if db.opened().created && self.log < rest::LogLevel::Requests {
+                note(format!("created the database {}", self.path_of(config).display()));
+            }
             let name = self.accounts.as_ref().map(|_| &*config.name);
             backed_up.extend(self.backups.dir(name).map(|dir| (dir, db.clone())));
             Outcome::Ok(db)

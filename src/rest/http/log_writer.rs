@@ -28,7 +28,7 @@ const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MIN: usize = 128;
 
 /// Which events are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum LogLevel {
     /// Nothing
     Off,

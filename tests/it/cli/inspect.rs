@@ -46,7 +46,7 @@ fn counters_have_units_and_a_prometheus_format() {
     let place = parts();
     let table = place.ok("stats db");
     assert!(
-        table.lines().any(|line| line.starts_with("tables ") && line.ends_with("  tables")),
+        table.lines().any(|line| line.starts_with("tables ") && line.ends_with("1  table")),
         "{table}"
     );
     assert!(place.ok("stats db --explain").contains("Number of tables."));

@@ -294,7 +294,7 @@ fn a_filter_that_cannot_match_is_noted() {
     check("Stock eq 5 or Prise lt 0.5", "--count --by-partition", prise);
     check("Colour eq 'red'", "", "no entity has the property Colour");
     let of = |name: &str, literal: &str, has: &str| {
-        format!("no entity has a {name} that compares with Edm.{literal}: it is Edm.{has}")
+        format!("no entity has a property {name} that compares with Edm.{literal}: it is Edm.{has}")
     };
     check("Price eq '0.12'", "", &of("Price", "String", "Double"));
     check("Stock eq 5L", "", &of("Stock", "Int64", "Int32"));
