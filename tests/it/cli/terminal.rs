@@ -116,6 +116,22 @@ fn a_watched_picture_replaces_the_one_before() {
     watch.end();
 }
 
+#[cfg(feature = "rest")]
+#[test]
+fn a_server_tells_of_a_new_database_and_folds_its_errors() {
+    let place = Place::new();
+    let command = "serve db --log off --listen 127.0.0.1:0";
+    let Some(mut serve) = Terminal::start(&place, command) else { return };
+    serve.wait("note: created the database db\r\n");
+    serve.wait("listening on");
+    let mut second = Terminal::start(&place, command).unwrap();
+    let text = second.wait("database open\r\n");
+    assert!(text.lines().count() > 2 && text.lines().all(|line| line.len() <= 80), "{text:?}");
+    assert_ne!(second.end(), Some(0));
+    serve.press("\u{3}");
+    assert_eq!(serve.end(), Some(0));
+}
+
 /// Elsewhere the log is JSON: `rest::log` reads it.
 #[cfg(feature = "rest")]
 #[test]
