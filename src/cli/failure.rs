@@ -31,6 +31,9 @@ pub(super) enum Failure {
 /// The number of characters of a filter that are shown before and after an error in it.
 const POINTER_CHARS: usize = 36;
 
+const FILTER_EXAMPLES: &str = "\n  try: Price gt 5 and Name eq 'text'; other literals are 5L, 0.5, \
+    true, datetime'2020-01-31T00:00:00Z', guid'…' and X'00ff'; operators are eq ne lt le gt ge";
+
 /// The result of a command.
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
@@ -48,7 +51,8 @@ impl Failure {
             Failure::Usage(text) => (2, text.clone()),
             Failure::Filter { error, text, at } => {
                 let pointer = at.map(|at| pointer(text, at)).unwrap_or_default();
-                (2, format!("{}{pointer}", with_advice(error)))
+                let examples = if advice(error).is_none() { FILTER_EXAMPLES } else { "" };
+                (2, format!("{}{pointer}{examples}", with_advice(error)))
             }
             Failure::Open(error) => (2, with_advice(error)),
             Failure::Operation(error) if is_no_database(error) => (2, with_advice(error)),

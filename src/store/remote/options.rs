@@ -61,7 +61,9 @@ impl RemoteOptions {
     }
 
     /// Sets whether reads that fail at the primary location are repeated at the secondary, whose
-    /// data may be older. Reads that follow a lost answer never use it. Default: false.
+    /// data may be older. Reads that follow a lost answer never use it, but those of
+    /// [`update`](crate::store::update) and [`transact`](crate::store::transact) do. Default:
+    /// false.
     pub fn secondary(self, secondary: bool) -> Self {
         Self { secondary, ..self }
     }

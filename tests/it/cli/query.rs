@@ -246,7 +246,8 @@ fn explanations_are_text_or_json() {
 fn refusals_are_explained() {
     let place = grid();
     let mark = "\n  A gt 1x and B eq 2\n       ^\n";
-    query(&place, "A gt 1x and B eq 2", "").fails(2, &["at position 5 in", "InvalidInput", mark]);
+    query(&place, "A gt 1x and B eq 2", "")
+        .fails(2, &["at position 5 in", "InvalidInput", mark, "try: Price gt 5"]);
     query(&place, "(A gt 1", "").fails(2, &["\n  (A gt 1\n         ^\n"]);
     query(&place, "A eq 99999999999", "").fails(2, &["Edm.Int32", "\n       ^\n"]);
     query(&place, "startswith(A,'x')", "")
