@@ -71,6 +71,17 @@ impl<'a> Cursor<'a> {
     /// 64 bits is refused.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        match self.bytes.get(self.at) {
+            Some(&byte @ ..0x80) => {
+                self.at += 1;
+                Ok(byte.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    /// Reads any varint. Most have one byte and need no loop.
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for i in 0..VARINT_BYTES_MAX {
             let byte = self.u8()?;

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::codec::{Checksum, Cursor, DecodeError, check_sum, checksum};
+use crate::codec::{Cursor, DecodeError, check_sum, checksum};
 use crate::error::{Code, Error};
 use crate::model::Seq;
 
@@ -155,7 +155,11 @@ fn seal_one(
 /// Computes the checksum of a header. It covers the record's offset, so a copy at another offset
 /// does not verify.
 fn header_checksum(header: &[u8; RECORD_HEADER_BYTES], offset: u64) -> u32 {
-    Checksum::new().u64(offset).bytes(&header[4..]).finish()
+    // One piece, because the checksum of a short piece is computed byte by byte.
+    let mut bytes = [0; 8 + RECORD_HEADER_BYTES - 4];
+    bytes[..8].copy_from_slice(&offset.to_le_bytes());
+    bytes[8..].copy_from_slice(&header[4..]);
+    checksum(&bytes)
 }
 
 /// Whether `header` may be a record header of the file with this `id`; a cheap test for scans.
@@ -169,23 +173,20 @@ pub(crate) fn decode_header(
     at: Position,
     id: FileId,
 ) -> Result<RecordHeader, DecodeError> {
-    let mut cursor = Cursor::new(HEADER, header);
-    let stored = cursor.u32()?;
-    let computed = header_checksum(header, at.offset);
-    check_sum(HEADER, 0, computed, stored)?;
-    let payload_checksum = cursor.u32()?;
-    let payload_len = cursor.u32()?;
-    let (kind, flags, reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
-    if reserved != 0 || flags & !MUST_UNDERSTAND != 0 {
+    check_sum(HEADER, 0, header_checksum(header, at.offset), le_u32(header, 0))?;
+    let (payload_checksum, payload_len) = (le_u32(header, 4), le_u32(header, 8));
+    let (kind, flags) = (header[12], header[13]);
+    if header[14..16] != [0; 2] || flags & !MUST_UNDERSTAND != 0 {
         return Err(DecodeError::new(HEADER, 13, "unknown flags"));
     }
-    let found = FileId(cursor.u64()?);
+    let found = FileId(le_u64(header, 16));
     if found != id {
         let problem = format!("file id {:016x}, this file is {:016x}", found.0, id.0);
         return Err(DecodeError::new(HEADER, 16, problem));
     }
-    let seq = Seq(cursor.u64()?);
-    let durable_up_to = Position { file: FileNumber(cursor.u64()?), offset: cursor.u64()? };
+    let seq = Seq(le_u64(header, 24));
+    let durable_up_to =
+        Position { file: FileNumber(le_u64(header, 32)), offset: le_u64(header, 40) };
     if durable_up_to > at {
         return Err(DecodeError::new(HEADER, 32, "promise beyond the record itself"));
     }
@@ -283,6 +284,12 @@ fn le_u32(header: &[u8; RECORD_HEADER_BYTES], at: usize) -> u32 {
     let mut bytes = [0; 4];
     bytes.copy_from_slice(&header[at..at + 4]);
     u32::from_le_bytes(bytes)
+}
+
+fn le_u64(header: &[u8; RECORD_HEADER_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes)
 }
 
 fn padded_len(payload_len: u32) -> usize {

@@ -23,6 +23,13 @@ const HEAD_BYTES_MAX: usize = 5;
 /// whole shape instead.
 #[inline]
 pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_>) {
+    encode_head(out, number, row);
+    out.extend_from_slice(row.body);
+}
+
+/// Appends the head of `row`, as [`encode_row`] encodes it. The row's body follows it.
+#[inline]
+pub(crate) fn encode_head(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_>) {
     match number {
         Some(number) => put_varint(out, u64::from(number) + 1),
         None => {
@@ -30,7 +37,6 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
             encode_shape(out, row.shape.arc());
         }
     }
-    out.extend_from_slice(row.body);
 }
 
 /// The encoded shape number, which precedes the body of a row.

@@ -96,6 +96,8 @@ pub(crate) struct Group<'a> {
     shapes: Items<'a>,
     entries: Items<'a>,
     changes: Cursor<'a>,
+    /// The bytes of the keys and rows of all entries.
+    pub(crate) user_bytes: u64,
 }
 
 /// A shape that this record defines, because no earlier record used it.
@@ -259,14 +261,19 @@ impl<'a> Group<'a> {
         let mut cursor = Cursor::new(GROUP, payload);
         let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
         let key_prefix = cursor.bytes()?;
-        let entries = Items::read(&mut cursor, |cursor| entry(cursor).map(drop))?;
+        let mut user_bytes = 0;
+        let entries = Items::read(&mut cursor, |cursor| {
+            let entry = entry(cursor)?;
+            user_bytes += (key_prefix.len() + entry.key_suffix.len() + entry.row.len()) as u64;
+            Ok(())
+        })?;
         let changes = cursor.clone();
         while let Some(field) = next_field(&mut cursor)? {
             if Change::decode(&field)?.is_none() {
                 field.unknown(GROUP)?;
             }
         }
-        Ok(Self { key_prefix, shapes, entries, changes })
+        Ok(Self { key_prefix, shapes, entries, changes, user_bytes })
     }
 
     pub(crate) fn shapes(&self) -> impl Iterator<Item = ShapeDefinition<'a>> + use<'a> {
@@ -283,11 +290,19 @@ impl<'a> Group<'a> {
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
     }
 
+    /// Whether the group has entries and nothing else, as most groups.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.entries.count > 0 && self.changes.is_empty()
+    }
+
     /// Checks the rules for the whole payload of the commit with Seq `seq`. The error describes the
     /// violated rule.
     pub(crate) fn check(&self, seq: Seq) -> Result<(), String> {
         if self.has_key_twice() {
             return Err("a key twice in one commit".to_owned());
+        }
+        if self.is_plain() {
+            return Ok(());
         }
         let mut dropped = 0;
         for change in self.changes() {
@@ -315,7 +330,8 @@ impl<'a> Group<'a> {
     /// Whether two entries have the same key. This is an error, because the order of the two would
     /// be undefined.
     fn has_key_twice(&self) -> bool {
-        if self.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
+        let is_single = self.entries.count <= 1;
+        if is_single || self.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
             return false;
         }
         let mut keys: Vec<&[u8]> = self.entries().map(|entry| entry.key_suffix).collect();
@@ -389,7 +405,7 @@ struct Items<'a> {
 impl<'a> Items<'a> {
     fn read(
         cursor: &mut Cursor<'a>,
-        skip: impl Fn(&mut Cursor<'a>) -> Result<(), DecodeError>,
+        mut skip: impl FnMut(&mut Cursor<'a>) -> Result<(), DecodeError>,
     ) -> Result<Self, DecodeError> {
         // An item has at least two bytes, so a larger count is wrong.
         let count = cursor.count(cursor.left() / 2)?;

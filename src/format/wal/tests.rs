@@ -89,6 +89,10 @@ fn example_wal_catalog() {
         Change::Ttl(Seq(7), Span::new(b"d", Some(b"e"))),
     ];
     assert_eq!((changes.as_slice(), group.entries().count()), (&expected[..], 2));
+    let bytes =
+        |entry: WalEntry<'_>| group.key_prefix.len() + entry.key_suffix.len() + entry.row.len();
+    assert_eq!(group.user_bytes, group.entries().map(bytes).sum::<usize>() as u64);
+    assert!(!group.is_plain(), "it changes tables");
 }
 
 #[test]

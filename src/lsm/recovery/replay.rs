@@ -16,7 +16,7 @@ use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::edit::{Account, LogMeta};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogKind, Position, RecordKind};
-use crate::format::wal::{Group, Open, Predecessor, RecordOrder, WalEntry, WalRecord};
+use crate::format::wal::{Group, Open, Predecessor, RecordOrder, WalRecord};
 use crate::log::{DurableLen, LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
@@ -479,10 +479,7 @@ impl Replay<'_> {
     fn count_user(&mut self, at: Position, record: &WalRecord<'_>) {
         let is_missing = self.counted.is_some_and(|(_, user_end)| at >= user_end);
         if let (true, WalRecord::Group(group) | WalRecord::Catalog(group)) = (is_missing, record) {
-            let bytes = |entry: WalEntry<'_>| {
-                group.key_prefix.len() + entry.key_suffix.len() + entry.row.len()
-            };
-            self.out.found.wear.user_bytes += group.entries().map(bytes).sum::<usize>() as u64;
+            self.out.found.wear.user_bytes += group.user_bytes;
         }
     }
 

@@ -12,10 +12,10 @@ use crate::format::Kind;
 use crate::format::edit::RangeTombstone;
 use crate::format::key::decode_user_key;
 use crate::format::names::TableId;
-use crate::format::row::{decode_row, encode_row, row_shape_number};
+use crate::format::row::{decode_row, encode_head, row_shape_number};
 use crate::format::shape::decode_shape;
 use crate::format::wal::{Change, Group};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, NewEntry};
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 use crate::sort::SortedMap;
@@ -26,9 +26,9 @@ pub(in crate::lsm) struct LogRows {
     /// The shapes by number. A log has few shapes, so a lookup in a tree of one node is faster than
     /// in a hash table. Each row requires a lookup.
     shapes: SortedMap<u32, Interned>,
-    /// Buffers for the current key and the current row.
+    /// Buffers for the current key and the head of the current row.
     key: Vec<u8>,
-    row: Vec<u8>,
+    head: Vec<u8>,
 }
 
 /// The table drops and range tombstones of the replayed commits. The manifest does not contain them
@@ -73,6 +73,9 @@ impl LogRows {
     ) -> Result<(), Problem> {
         group.check(seq).map_err(Problem)?;
         self.insert(seed, memtable, seq, group)?;
+        if group.is_plain() {
+            return Ok(());
+        }
         let known = drops.range_tombstones.len();
         drops.take(group, seq);
         let bytes = if drops.range_tombstones.len() > known { bytes } else { 0 };
@@ -95,12 +98,15 @@ impl LogRows {
             key.truncate(group.key_prefix.len());
             key.extend_from_slice(entry.key_suffix);
             decode_user_key(&key)?;
-            self.row.clear();
-            if entry.kind == Kind::Put {
-                self.reframe(entry.row)?;
-            }
+            self.head.clear();
+            let body = match entry.kind {
+                Kind::Put => self.reframe(entry.row)?,
+                _ => &[],
+            };
             if let Some(memtable) = memtable {
-                memtable.insert(hash(seed, &key), &key, seq, entry.kind, &self.row);
+                let (hash, key, row) = (hash(seed, &key), &key[..], [&self.head[..], body]);
+                let entry = NewEntry { hash, key, kind: entry.kind, row };
+                memtable.insert_all(seq, std::iter::once(entry));
             }
             if is_half {
                 break;
@@ -110,17 +116,16 @@ impl LogRows {
         Ok(())
     }
 
-    /// Checks a row and copies it to the row buffer, with the shape number of this process.
-    fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
-        let shapes = &self.shapes;
-        let mut id = None;
-        let decoded = decode_row(row, |number| shapes.get(&number).map(|known| &known.shape))?;
+    /// Checks a row and returns its body. Appends its head, with the shape number of this process,
+    /// to the buffer for heads.
+    fn reframe<'r>(&mut self, row: &'r [u8]) -> Result<&'r [u8], Problem> {
+        let known = row_shape_number(row)?.and_then(|number| self.shapes.get(&number));
+        let decoded = decode_row(row, |_| known.map(|known| &known.shape))?;
         decoded.check()?;
-        if let Some(number) = row_shape_number(row)? {
-            id = shapes.get(&number).and_then(|known| known.id);
-        }
-        encode_row(&mut self.row, id.map(|id| id.0), &decoded);
-        Ok(())
+        let id = known.and_then(|known| known.id);
+        encode_head(&mut self.head, id.map(|id| id.0), &decoded);
+        // The body ends with the row.
+        Ok(row.split_at(row.len() - decoded.body.len()).1)
     }
 }
 
