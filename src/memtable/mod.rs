@@ -24,6 +24,7 @@ use self::arena::{Arena, Draft, Link, Node};
 use self::order::Order;
 use self::table::Table;
 use crate::format::Kind;
+use crate::format::span::Span;
 use crate::model::Seq;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
@@ -162,13 +163,24 @@ impl Memtable {
         max: usize,
         mut with: impl FnMut(&'a [u8], bool),
     ) -> bool {
-        let mut next = self.newest.load(&self.arena);
-        for _ in 0..=max {
-            let Some(node) = next.filter(|node| node.seq() > at) else { return true };
-            with(node.key(), node.kind() == Kind::Put);
-            next = node.prev();
+        let mut nodes = self.nodes().take_while(|node| node.seq() > at);
+        nodes.by_ref().take(max).for_each(|node| with(node.key(), node.kind() == Kind::Put));
+        nodes.next().is_none()
+    }
+
+    /// Returns the entries, newest first.
+    fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
+        std::iter::successors(self.newest.load(&self.arena), |node| node.prev())
+    }
+
+    /// Returns a memtable with the entries in `span`. This sorts nothing, unlike an iterator.
+    pub(crate) fn part(&self, span: &Span, hash: impl Fn(&[u8]) -> u64) -> Self {
+        let part = Self::new(self.id, 0, 0);
+        let nodes: Vec<_> = self.nodes().filter(|node| span.contains(node.key())).collect();
+        for node in nodes.into_iter().rev() {
+            part.insert(hash(node.key()), node.key(), node.seq(), node.kind(), node.row());
         }
-        false
+        part
     }
 
     /// Sorts recent inserts if there are many, and merges runs of similar length, until about

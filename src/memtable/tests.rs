@@ -462,3 +462,19 @@ fn the_entries_of_a_commit_are_found_whole() {
     memtable.insert_all(Seq(99), std::iter::empty());
     assert_eq!((memtable.len(), memtable.payload_bytes()), (count, count * 12));
 }
+
+#[test]
+fn a_part_of_a_memtable_has_the_entries_of_the_span_in_their_order() {
+    let memtable = Arc::new(Memtable::new(1, 1 << 20, 0));
+    for (seq, key) in [b"a", b"b", b"c", b"b", b"d", b"c"].into_iter().enumerate() {
+        put(&memtable, key, seq as u64 + 1, key);
+    }
+    memtable.insert(hash_of(b"c"), b"c", Seq(7), Kind::Delete, b"");
+    let part = Arc::new(memtable.part(&Span::new(b"b", Some(b"d")), hash_of));
+    let mut expected = all(&memtable);
+    expected.retain(|(key, _), _| matches!(&key[..], b"b" | b"c"));
+    assert_eq!(all(&part), expected);
+    assert_eq!(part.get(hash_of(b"b"), b"b", Seq(3)).map(|entry| entry.seq), Some(Seq(2)));
+    assert_eq!(part.newest(hash_of(b"c"), b"c").map(|entry| entry.kind), Some(Kind::Delete));
+    assert_eq!(part.newest(hash_of(b"a"), b"a"), None);
+}

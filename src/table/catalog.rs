@@ -260,7 +260,8 @@ fn refused(code: Code, table: &str) -> Error {
 
 /// Calls `with` with every row of the catalog.
 fn scan_rows(engine: &Engine, mut with: impl FnMut(&Entity) -> Result<()>) -> Result<()> {
-    let mut scan = engine.scan(&crate::format::span::whole_table(TableId::CATALOG), None)?;
+    let span = crate::format::span::whole_table(TableId::CATALOG);
+    let mut scan = engine.read_view(None).part(&span).scan(&span, &span)?;
     while scan.advance()? {
         let found = scan.row()?;
         with(&RowView::new(found.key, found.seq, found.row).to_entity()?)?;

@@ -24,7 +24,7 @@ use super::load_sampling::Operation;
 use super::merge::Merge;
 use super::range_tombstones::Floors;
 use super::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit};
-use super::view::View;
+use super::view::{Slot, View};
 use crate::lsm::Env;
 use crate::sort::sort_by;
 
@@ -137,6 +137,20 @@ impl ReadView {
     #[inline]
     pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
         self.view.record_rows(&self.env, rows, key, Operation::Scan);
+    }
+
+    /// Returns this view with only the entries of `span`, which are few. The memtables need not be
+    /// sorted to scan them.
+    pub(crate) fn part(&self, span: &Span) -> Self {
+        let part = |slot: &Arc<Slot>| {
+            if slot.memtable.is_empty() {
+                return Arc::clone(slot);
+            }
+            let memtable = slot.memtable.part(span, |key| self.env.hash(key));
+            Arc::new(Slot { memtable: Arc::new(memtable), logs: Vec::new() })
+        };
+        let memtables = self.view.memtables.iter().map(part).collect();
+        Self { view: Arc::new(View { memtables, ..View::clone(&self.view) }), ..self.clone() }
     }
 
     /// Scans `span`, a part of `whole`. [`Scan::seek`] continues with other parts.
