@@ -47,10 +47,9 @@ pub(crate) trait Worker: Send + Sync {
 /// [`Worker::step`] itself.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
-    threads: Mutex<Threads>,
 }
 
-/// Lets code that has no reference to an executor wake its threads.
+/// Lets code that has no reference to an executor signal its lanes.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Shared>);
 
@@ -71,9 +70,10 @@ pub(crate) enum Crew {
     Lanes { compactors: usize },
 }
 
-type Start = Box<dyn Fn(&'static [Lane]) -> io::Result<JoinHandle<()>> + Send>;
+type Start = Box<dyn Fn(&Arc<Shared>, &'static [Lane]) -> io::Result<JoinHandle<()>> + Send>;
 
 struct Shared {
+    threads: Mutex<Threads>,
     state: Mutex<State>,
     wake: Condvar,
     /// Wakes callers of [`Executor::wait_idle`] when the last busy thread has no work left.
@@ -116,15 +116,15 @@ impl Executor {
     /// Creates an executor that `bell` can wake; it has no threads until [`serve`](Self::serve) is
     /// called.
     pub(crate) fn behind(Bell(shared): &Bell) -> Self {
-        Self { shared: Arc::clone(shared), threads: Mutex::new(Threads::default()) }
+        Self { shared: Arc::clone(shared) }
     }
 
     /// Lets the next signal of a lane start the threads of `crew`. The worker is held weakly, so
     /// that dropping the database ends the threads.
     pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, crew: Crew) {
-        let (shared, worker) = (Arc::clone(&self.shared), Arc::downgrade(worker));
-        let start = move |lanes: &'static [Lane]| {
-            let (shared, worker) = (Arc::clone(&shared), Weak::clone(&worker));
+        let worker = Arc::downgrade(worker);
+        let start = move |shared: &Arc<Shared>, lanes: &'static [Lane]| {
+            let (shared, worker) = (Arc::clone(shared), Weak::clone(&worker));
             let name = match lanes {
                 [lane] => format!("rowstone-{lane:?}").to_lowercase(),
                 _ => "rowstone".to_owned(),
@@ -136,41 +136,30 @@ impl Executor {
             };
             std::thread::Builder::new().name(name).spawn(run)
         };
-        self.threads.lock().start = Some((Box::new(start), crew));
+        self.shared.threads.lock().start = Some((Box::new(start), crew));
     }
 
     /// Whether threads run the lanes, or will run them.
     pub(crate) fn is_threaded(&self) -> bool {
-        self.threads.lock().start.is_some()
+        self.shared.threads.lock().start.is_some()
+    }
+
+    /// Returns the number of threads that were started.
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.shared.threads.lock().running.len()
     }
 
     /// Whether one thread runs all lanes. Then a caller that waits for a step may have to wait for
     /// the steps of other lanes, too.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(self.threads.lock().start, Some((_, Crew::One)))
+        matches!(self.shared.threads.lock().start, Some((_, Crew::One)))
     }
 
     /// Reports that there may be work in `lane`. Returns false if no thread, or only the calling
     /// thread, runs the lane, so that the caller may have to do the work.
     pub(crate) fn signal(&self, lane: Lane) -> bool {
-        let mut state = self.shared.state.lock();
-        if state.stopping {
-            return false;
-        }
-        let is_news = state.pending & lane.bit() == 0;
-        state.pending |= lane.bit();
-        if state.alone.is_some_and(|thread| thread == std::thread::current().id()) {
-            return false;
-        }
-        if state.started & lane.bit() == 0 {
-            drop(state);
-            return self.start(lane).is_ok_and(|started| started);
-        }
-        drop(state);
-        if is_news {
-            self.shared.wake.notify_all();
-        }
-        true
+        self.shared.signal(lane)
     }
 
     /// Returns the lanes that were signalled since the last call. Only for executors without
@@ -187,23 +176,7 @@ impl Executor {
     /// # Errors
     /// An error if the system cannot start a thread. The next signal tries again.
     pub(crate) fn start(&self, lane: Lane) -> io::Result<bool> {
-        let mut threads = self.threads.lock();
-        let Threads { start: Some((start, crew)), running } = &mut *threads else {
-            return Ok(false);
-        };
-        if self.shared.state.lock().started & lane.bit() != 0 {
-            return Ok(true);
-        }
-        let lanes = if *crew == Crew::One { &Lane::ALL } else { lane.alone() };
-        let thread = start(lanes)?;
-        self.shared.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
-        running.push(thread);
-        if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
-            // With one thread the lane makes progress, so a failure to start more threads is
-            // ignored.
-            running.extend((1..compactors).map_while(|_| start(lanes).ok()));
-        }
-        Ok(true)
+        self.shared.start(lane)
     }
 
     /// Whether the threads have been asked to end. Long steps should end early then.
@@ -224,7 +197,7 @@ impl Executor {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_all();
         self.shared.idle.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock()).running;
+        let threads = std::mem::take(&mut *self.shared.threads.lock()).running;
         for thread in threads {
             // A step may drop the last handle. Its thread cannot wait for itself and ends after the
             // step.
@@ -237,22 +210,15 @@ impl Executor {
 
 impl Default for Bell {
     fn default() -> Self {
-        let (wake, idle) = (Condvar::new(), Condvar::new());
-        Self(Arc::new(Shared { state: Mutex::new(State::default()), wake, idle }))
+        let (threads, state) = (Mutex::new(Threads::default()), Mutex::new(State::default()));
+        Self(Arc::new(Shared { threads, state, wake: Condvar::new(), idle: Condvar::new() }))
     }
 }
 
 impl Bell {
-    /// Reports that there may be work in `lane`, and wakes its threads. Unlike
-    /// [`Executor::signal`], this never starts threads.
+    /// As [`Executor::signal`].
     pub(crate) fn ring(&self, lane: Lane) {
-        let mut state = self.0.state.lock();
-        let is_news = state.pending & lane.bit() == 0;
-        state.pending |= lane.bit();
-        drop(state);
-        if is_news {
-            self.0.wake.notify_all();
-        }
+        self.0.signal(lane);
     }
 }
 
@@ -273,6 +239,47 @@ impl Drop for Busy {
 }
 
 impl Shared {
+    fn signal(self: &Arc<Self>, lane: Lane) -> bool {
+        let mut state = self.state.lock();
+        if state.stopping {
+            return false;
+        }
+        let is_news = state.pending & lane.bit() == 0;
+        state.pending |= lane.bit();
+        if state.alone.is_some_and(|thread| thread == std::thread::current().id()) {
+            return false;
+        }
+        if state.started & lane.bit() == 0 {
+            drop(state);
+            return self.start(lane).is_ok_and(|started| started);
+        }
+        drop(state);
+        if is_news {
+            self.wake.notify_all();
+        }
+        true
+    }
+
+    fn start(self: &Arc<Self>, lane: Lane) -> io::Result<bool> {
+        let mut threads = self.threads.lock();
+        let Threads { start: Some((start, crew)), running } = &mut *threads else {
+            return Ok(false);
+        };
+        if self.state.lock().started & lane.bit() != 0 {
+            return Ok(true);
+        }
+        let lanes = if *crew == Crew::One { &Lane::ALL } else { lane.alone() };
+        let thread = start(self, lanes)?;
+        self.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
+        running.push(thread);
+        if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
+            // With one thread the lane makes progress, so a failure to start more threads is
+            // ignored.
+            running.extend((1..compactors).map_while(|_| start(self, lanes).ok()));
+        }
+        Ok(true)
+    }
+
     /// Records that one thread is no longer busy.
     fn pause(&self, state: &mut State) {
         state.busy -= 1;
@@ -369,14 +376,14 @@ mod tests {
         assert!(!executor.signal(Lane::Compact));
         executor.serve(&worker, Crew::Lanes { compactors: 2 });
         assert!(executor.is_threaded());
-        assert!(executor.threads.lock().running.is_empty());
+        assert!(executor.threads() == 0);
         assert!(executor.signal(Lane::Compact));
-        assert_eq!(executor.threads.lock().running.len(), 2);
+        assert_eq!(executor.threads(), 2);
         for _ in 0..10 {
             worker.todo.fetch_add(5, Ordering::SeqCst);
             assert!(executor.signal(Lane::Flush));
         }
-        assert_eq!(executor.threads.lock().running.len(), 3);
+        assert_eq!(executor.threads(), 3);
         let mut done = worker.done.lock();
         while *done < 50 {
             worker.all.wait(&mut done);
@@ -414,7 +421,7 @@ mod tests {
         assert!(!worker.executor.is_alone());
         worker.executor.serve(&worker, Crew::One);
         assert!(worker.executor.is_alone() && worker.executor.signal(Lane::Compact));
-        assert_eq!(worker.executor.threads.lock().running.len(), 1);
+        assert_eq!(worker.executor.threads(), 1);
         let mut seen = worker.seen.lock();
         while seen.len() < 3 {
             worker.end.wait(&mut seen);
@@ -423,8 +430,26 @@ mod tests {
         assert_eq!(*seen, lanes.map(|lane| (lane, false)));
         drop(seen);
         assert!(worker.executor.signal(Lane::Flush), "others are served");
-        assert_eq!(worker.executor.threads.lock().running.len(), 1);
+        assert_eq!(worker.executor.threads(), 1);
         worker.executor.stop();
+    }
+
+    #[test]
+    fn a_bell_starts_the_threads_of_its_lane_until_the_executor_stops() {
+        let (todo, done) = (AtomicUsize::new(1), Mutex::new(0));
+        let worker = Arc::new(Counter { todo, done, all: Condvar::new() });
+        let bell = Bell::default();
+        bell.ring(Lane::Flush);
+        let executor = Executor::behind(&bell);
+        executor.serve(&worker, Crew::Lanes { compactors: 1 });
+        assert_eq!(executor.threads(), 0);
+        bell.ring(Lane::Flush);
+        assert_eq!(executor.threads(), 1);
+        executor.wait_idle();
+        assert_eq!(*worker.done.lock(), 1);
+        executor.stop();
+        bell.ring(Lane::Compact);
+        assert_eq!(executor.threads(), 0);
     }
 
     #[test]
@@ -435,8 +460,8 @@ mod tests {
             all: Condvar::new(),
         });
         let executor = Executor::manual();
-        executor.threads.lock().start =
-            Some((Box::new(|_| Err(io::ErrorKind::WouldBlock.into())), Crew::One));
+        executor.shared.threads.lock().start =
+            Some((Box::new(|_, _| Err(io::ErrorKind::WouldBlock.into())), Crew::One));
         assert!(!executor.signal(Lane::Flush));
         executor.serve(&worker, Crew::Lanes { compactors: 1 });
         assert!(executor.signal(Lane::Flush));

@@ -202,3 +202,84 @@ fn trap_11_tables_are_dropped_under_flushes_and_compactions() {
     assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
     assert!(db.stats().get("file_bytes").unwrap() < 100_000, "{:?}", db.stats());
 }
+
+/// The number of threads that the database has started.
+fn started(db: &Db) -> usize {
+    db.engine.maintenance().executor.threads()
+}
+
+/// Writes a database that has a table to reclaim and a file to join the run, and closes it.
+fn closed() -> MemFs {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    db.create_table("dropped").unwrap().upsert(row(1, 0)).unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..20).for_each(|i| drop(table.upsert(row(i, 0)).unwrap()));
+    db.flush().unwrap();
+    db.delete_table("dropped").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    fs
+}
+
+fn read_some(db: &Db) {
+    let table = db.table("things").unwrap();
+    assert!(table.get("p1", "000001").unwrap().is_some());
+    assert_eq!(table.scan(KeyRange::all()).into_iter().count(), 20);
+}
+
+#[test]
+fn a_clean_opening_starts_no_thread_before_the_first_write() {
+    for (background, at_least) in [(Background::Threads, 2), (Background::OneThread, 1)] {
+        let fs = closed();
+        let db = options(&fs).background(background).open("db").unwrap();
+        read_some(&db);
+        assert_eq!(started(&db), 0);
+        let insert = db.table("things").unwrap().insert(row(1, 1));
+        assert_eq!(insert.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(started(&db), 0, "a refused write needs no background work");
+        db.table("things").unwrap().upsert(row(1, 1)).unwrap();
+        assert!(started(&db) >= at_least, "{background:?}");
+        db.clone().close().unwrap();
+        assert_eq!(started(&db), 0);
+        // Nothing was written: a close has no thread to wait for.
+        let db = options(&fs).background(background).open("db").unwrap();
+        db.close().unwrap();
+        // A copy made before a close is recovered, which is background work.
+        let db = options(&fs).background(background).open("db").unwrap();
+        db.table("things").unwrap().upsert(row(2, 1)).unwrap();
+        let killed = options(&fs.crash_image(1)).background(background).open("db").unwrap();
+        assert!(started(&killed) >= at_least, "{background:?}");
+    }
+}
+
+#[test]
+fn a_late_read_after_a_clean_opening_starts_the_background_work_that_is_due() {
+    for background in [Background::Threads, Background::OneThread] {
+        let (fs, clock) = (closed(), Arc::new(ManualClock::new(NOW + 1_000_000)));
+        let options = options(&fs).background(background).clock(Arc::clone(&clock) as _);
+        let db = options.open("db").unwrap();
+        let files = db.stats().get("files").unwrap();
+        assert!(db.engine.reader().has_drops());
+        clock.advance(Duration::from_secs(9));
+        read_some(&db);
+        assert_eq!(started(&db), 0);
+        clock.advance(Duration::from_secs(2));
+        read_some(&db);
+        assert!(started(&db) > 0);
+        // Nothing else wakes the threads: no write, and no signal of this test.
+        db.engine.maintenance().executor.wait_idle();
+        assert!(!db.engine.reader().has_drops(), "the dropped table is reclaimed");
+        assert!(db.stats().get("files").unwrap() <= files);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn waiting_for_background_work_after_a_clean_opening_starts_it() {
+    let fs = closed();
+    let db = threaded(&fs).open("db").unwrap();
+    assert_eq!(started(&db), 0);
+    db.wait_idle().unwrap();
+    assert!(started(&db) > 0 && !db.engine.reader().has_drops());
+}

@@ -50,10 +50,11 @@ impl Worker for Maintenance {
 }
 
 impl Maintenance {
-    /// Starts background work. The compaction lane always starts, because jobs may have become due
-    /// with time. After a clean close (`is_closed`), the log lane starts only with the first write
-    /// or time to live. The flush lane then starts only if dropped tables, range tombstones or
-    /// frozen memtables exist.
+    /// Starts background work. Jobs may have become due with time, and drops may wait to be
+    /// reclaimed. After a clean close (`is_closed`) this work waits for the first write, for reads
+    /// that cost as much as a merge, or for the first read after [`IDLE_AFTER`], so that a short
+    /// session starts no thread. The log lane also starts with a time to live, and the flush lane
+    /// with frozen memtables.
     pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
@@ -63,14 +64,17 @@ impl Maintenance {
         };
         if let Some(crew) = crew {
             self.executor.serve(self, crew);
+        }
+        if is_closed {
+            self.env().loads.look_at(self.env().seconds() + IDLE_AFTER.as_secs_f64());
+            // Time without writes counts from now on, not from the first step.
+            self.idle_in();
+        } else {
             let started = self.executor.start(Lane::Compact);
             started.map_err(|error| Error::io("start background threads", error))?;
-        }
-        if !is_closed {
             self.executor.signal(Lane::Log);
         }
-        if !is_closed || self.reader().has_drops() || !self.reader().view.load().frozen().is_empty()
-        {
+        if !is_closed || !self.reader().view.load().frozen().is_empty() {
             self.executor.signal(Lane::Flush);
         }
         Ok(())

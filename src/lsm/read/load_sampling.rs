@@ -111,6 +111,8 @@ struct Sampled {
     /// The number of memtable rows that scans have merged during pauses.
     in_memory: f64,
     froze: Option<Froze>,
+    /// When background work looks for what is due; infinite if it did.
+    look_at: f64,
 }
 
 /// The last freeze of a memtable to speed up reads.
@@ -187,8 +189,14 @@ impl LoadSampling {
                 newest: (Seq::ZERO, now),
                 in_memory: 0.0,
                 froze: None,
+                look_at: f64::INFINITY,
             }),
         }
+    }
+
+    /// Signals flush and compaction at the first read at or after `at`, in seconds.
+    pub(in crate::lsm) fn look_at(&self, at: f64) {
+        self.sampled.lock().look_at = at;
     }
 
     /// Returns the reads per second of a range, rounded down.
@@ -275,6 +283,7 @@ impl LoadSampling {
         let weight = sampled.set_counter(due, now, &self.counters[due.slot].0);
         let is_pause = sampled.is_pause(memory.newest, now);
         let mut is_due = is_pause && sampled.lose_in_memory(weight, memory.price, now);
+        let looks = by != Operation::Write && sampled.looks(now);
         if let Some(place) = place
             && let Some(load) = sampled.load_of(place.range, now)
         {
@@ -289,7 +298,10 @@ impl LoadSampling {
             is_due |= is_losing && sampled.losing.insert(place.range);
         }
         drop(sampled);
-        if is_due {
+        if looks {
+            self.bell.ring(Lane::Flush);
+        }
+        if is_due || looks {
             self.bell.ring(Lane::Compact);
         }
     }
@@ -545,6 +557,15 @@ impl Sampled {
         gap.at = now;
         counter.store(gap.set, Ordering::Relaxed);
         counted
+    }
+
+    /// True once, at or after the time `look_at`.
+    fn looks(&mut self, now: f64) -> bool {
+        let looks = now >= self.look_at;
+        if looks {
+            self.look_at = f64::INFINITY;
+        }
+        looks
     }
 
     /// True if nothing was written for [`PAUSE_SECONDS`]. `newest` is the newest write in the

@@ -156,7 +156,7 @@ impl Reader {
     }
 
     /// True if the space of any dropped table or span is not reclaimed yet.
-    pub(in crate::lsm) fn has_drops(&self) -> bool {
+    pub(crate) fn has_drops(&self) -> bool {
         !self.dropped.is_empty() || !self.view.load().range_tombstones.is_empty()
     }
 }

@@ -78,7 +78,12 @@ impl Writer {
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
         self.reader.change_view(|view| view.with_log(number));
+        // No lane has started since the opening.
         self.executor.signal(Lane::Log);
+        self.executor.signal(Lane::Compact);
+        if self.reader.has_drops() {
+            self.executor.signal(Lane::Flush);
+        }
         Ok(true)
     }
 
