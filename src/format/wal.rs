@@ -403,6 +403,7 @@ struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
+    #[inline]
     fn read(
         cursor: &mut Cursor<'a>,
         mut skip: impl FnMut(&mut Cursor<'a>) -> Result<(), DecodeError>,
@@ -430,6 +431,7 @@ fn shape_definition<'a>(cursor: &mut Cursor<'a>) -> Result<ShapeDefinition<'a>, 
     Ok(ShapeDefinition { number, shape: cursor.bytes()? })
 }
 
+#[inline]
 fn entry<'a>(cursor: &mut Cursor<'a>) -> Result<WalEntry<'a>, DecodeError> {
     let code = cursor.u8()?;
     let kind = Kind::from_code(code).ok_or_else(|| cursor.error(format!("entry kind {code}")))?;
