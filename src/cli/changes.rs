@@ -4,7 +4,7 @@
 //! * a database that another process has open for writing is only read;
 //! * a cursor advances only past changes that were written to standard output.
 //!
-//! Not here: reading changes from the logs (`db::changes`), writing an entity as JSON (`wire`).
+//! Not here: reading changes from the logs (`db::changes`), the form of a line (`json::changes`).
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,9 +15,8 @@ use clap::Args;
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open};
 use super::output::{Output, print};
-use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
-use crate::json::Object;
-use crate::json::odata::{Metadata, entity_text};
+use crate::db::{Change, Changes, Cursor, Db, Position};
+use crate::json::changes::put_commit;
 
 /// The longest time after which --follow looks for new commits. Changes by another machine, on a
 /// network file system, are found only by looking.
@@ -122,43 +121,9 @@ impl ChangesCommand {
     }
 }
 
-fn put_commit(object: &mut Object<'_>, commit: &Commit, changes: &[&Change]) {
-    object.text("position", &commit.position.to_string());
-    object.text("timestamp", &commit.timestamp.to_string());
-    object.objects("changes", changes, |object, change| put_change(object, change));
-}
-
 fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
     if cursor.position()? != Some(changes.position()) {
         cursor.commit(changes.position())?;
     }
     Ok(())
-}
-
-fn put_change(object: &mut Object<'_>, change: &Change) {
-    let op = match change {
-        Change::TableCreated { .. } => "create-table",
-        Change::TableDropped { .. } => "drop-table",
-        Change::Put { .. } => "put",
-        Change::Deleted { .. } => "delete",
-        Change::RangeDeleted { .. } => "delete-range",
-        Change::Expired { .. } => "expire",
-        Change::Imported { .. } => "import",
-    };
-    object.text("op", op);
-    object.text("table", change.table());
-    match change {
-        Change::Put { entity, .. } => {
-            object.raw("entity", entity_text(entity, Metadata::MINIMAL));
-        }
-        Change::Deleted { partition_key, row_key, .. } => {
-            object.text("PartitionKey", partition_key);
-            object.text("RowKey", row_key);
-        }
-        Change::RangeDeleted { range, .. } | Change::Imported { range, .. } => {
-            object.text("range", &range.to_string());
-        }
-        Change::Expired { before, .. } => object.text("before", &before.to_string()),
-        Change::TableCreated { .. } | Change::TableDropped { .. } => {}
-    }
 }

@@ -9,6 +9,8 @@
 //!
 //! `control::answer` executes requests; `rest::protocol` parses the requests of the REST service.
 
+#[cfg(feature = "cli")]
+pub(crate) mod changes;
 pub(crate) mod double;
 #[cfg(feature = "cli")]
 pub(crate) mod elements;

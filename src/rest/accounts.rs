@@ -21,6 +21,8 @@ use crate::rest::protocol::settings::{Policy, Properties, read_policies};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
 
+use super::feed::Readers;
+
 /// An account of a running server.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -36,6 +38,7 @@ pub(crate) struct Account {
     /// parsed, and the parsed form.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
+    pub(super) readers: Arc<Readers>,
 }
 
 /// An account in the configuration.
@@ -196,6 +199,7 @@ impl Accounts {
                 is_public: AtomicBool::new(config.is_public()),
                 keys: ArcSwap::from_pointee(config.keys),
                 database: config.database,
+                readers: Arc::default(),
             };
             by_name.insert(config.name, Arc::new(account));
         }

@@ -2,7 +2,7 @@
 //!
 //! `request` has the raw request, `auth` authenticates its client.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use crate::error::{Error, ErrorKind};
 use crate::model::{ETag, check_table_name};
@@ -14,6 +14,7 @@ use crate::table::{EntityGroup, Table, Ticket};
 
 use super::accounts::Account;
 use super::auth::Grant;
+use super::feed::Feed;
 use super::http::body::Share;
 use super::request::Request;
 
@@ -28,6 +29,8 @@ pub(super) struct RequestContext<'a> {
     /// The account's address, with a trailing slash.
     pub(super) base: String,
     pub(super) commits: &'a Commits,
+    /// Set if the request waits for changes: the answer is built when the wait is over.
+    pub(super) feed: &'a RefCell<Option<Box<Feed>>>,
 }
 
 /// How the commit of a request completes.

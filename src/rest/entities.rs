@@ -33,6 +33,13 @@ pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// The maximum time of a query in seconds. A query that takes longer returns the page read so far.
 const QUERY_SECONDS_MAX: u64 = 5;
 
+/// The order of the entities of a query, by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Ascending,
+    Descending,
+}
+
 /// A write of one entity, parsed but not yet carried out.
 pub(super) struct Write<'t> {
     pub(super) table: &'t str,
@@ -52,7 +59,11 @@ pub(super) struct Meaning {
 }
 
 /// Answers a query of entities.
-pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+pub(super) fn query(
+    context: &RequestContext<'_>,
+    table: &str,
+    order: Order,
+) -> Result<Reply, Fault> {
     context.grant.allow(Action::Query, Some(table))?;
     let level = context.level()?;
     let parameters = &context.target.query;
@@ -65,6 +76,9 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let mut query = query.select_some(select.as_deref());
     if let Some(next) = next {
         query = query.after(next);
+    }
+    if order == Order::Descending {
+        query = query.reverse();
     }
     let mut share = Share::default();
     let mut body = context.request.spare(&mut share);

@@ -2,8 +2,8 @@
 //!
 //! Three layers, each of which imports only layers below it:
 //! 1. `http` accepts connections and reads requests; only it knows sockets and async;
-//! 2. `service` authenticates a request (`auth`) and dispatches it to `tables`, `entities`, `batch`
-//!    or `settings`, which call the library and build a [`reply::Reply`];
+//! 2. `service` authenticates a request (`auth`) and dispatches it to `tables`, `entities`,
+//!    `batch`, `settings` or `extensions`, which call the library and build a [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
 //!
 //! Not here: entities as JSON (`crate::json`), the operations on tables and entities (`table`,
@@ -19,6 +19,10 @@ mod batch;
 mod context;
 #[cfg(feature = "rest")]
 mod entities;
+#[cfg(feature = "rest")]
+mod extensions;
+#[cfg(feature = "rest")]
+mod feed;
 #[cfg(feature = "rest")]
 mod heat;
 #[cfg(feature = "rest")]

@@ -22,17 +22,17 @@ use super::request::Request;
 
 const PAGE: &str = include_str!("page/index.html");
 const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json; charset=utf-8";
+pub(super) const JSON: &str = "application/json; charset=utf-8";
 /// The page's content security policy: because the page holds a key, it may load no external
 /// resource and no site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// The first part of the paths, after the account, that only the page requests.
-const INSIDE: &str = "$rowstone/";
+/// The first part of the paths, after the account, that Azure Table storage does not have.
+pub(super) const INSIDE: &str = "$rowstone/";
 /// The maximum number of entities that a query may read when the page asks to explain it.
 const EXPLAINED: usize = 100;
 
-/// The page's settings, the same for all requests.
+/// The settings of the server, the same for all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
     /// Whether the page may change entities.
@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     /// Whether the server refuses requests beyond the scalability targets of Azure Table storage.
     /// The page shows this.
     pub(crate) is_throttled: bool,
+    /// Whether the server has extensions of the protocol.
+    pub(crate) extensions: bool,
 }
 
 /// Answers the request with the page, if the page is requested.

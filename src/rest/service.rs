@@ -6,7 +6,7 @@
 //!
 //! Not here: HTTP (`server`), the operations (`entities`, `tables`, `batch`, `settings`).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +28,14 @@ use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
 use super::context::{Commits, RequestContext};
+use super::entities::Order;
+use super::feed::Feed;
 use super::heat::HeatHistory;
 use super::metrics::{Answered, Metrics};
 use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
 pub(crate) use super::request::Request;
-use super::{auth, batch, entities, local, page, settings, tables};
+use super::{auth, batch, entities, extensions, local, page, settings, tables};
 
 /// Answers requests.
 #[derive(Debug)]
@@ -63,6 +65,15 @@ struct Routed {
     version: Option<Version>,
     /// The account that would pay for the request; `None` if its client is not authenticated.
     payer: Option<Arc<Account>>,
+    /// The changes for which the request waits.
+    feed: RefCell<Option<Box<Feed>>>,
+}
+
+impl Begun {
+    /// Returns the changes for which the request waits.
+    pub(super) fn take_feed(&mut self) -> Option<Box<Feed>> {
+        self.routed.feed.take()
+    }
 }
 
 impl Service {
@@ -117,6 +128,9 @@ impl Service {
     #[cfg(any(test, fuzzing, feature = "fuzzing", all(feature = "sim", feature = "remote")))]
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         let mut begun = self.begin(request);
+        if let Some(feed) = begun.take_feed() {
+            self.resume(request, &mut begun, *feed);
+        }
         let committed = begun.ticket.take().map_or(Ok(()), |ticket| ticket.wait().map(drop));
         self.end(request, begun, committed)
     }
@@ -131,6 +145,28 @@ impl Service {
             Commits::Failed(_) => None,
         };
         Begun { reply, routed, ticket, start }
+    }
+
+    /// Authenticates a request again that has waited with a key of the account, since keys may have
+    /// changed, and charges its new slot to its client.
+    ///
+    /// # Errors
+    /// Those of [`admit`](Self::admit); `ServerBusy`.
+    pub(super) fn readmit(&self, request: &Request) -> Result<(), Fault> {
+        self.admit(request)?;
+        request.charge_slot(&self.target(request)?.account, None)
+    }
+
+    /// Builds the answer to a request that has waited for changes. The time of the wait does not
+    /// count as that of the request.
+    pub(super) fn resume(&self, request: &Request, begun: &mut Begun, feed: Feed) {
+        begun.start = self.clock.monotonic();
+        let reply = feed.reply(request).unwrap_or_else(|fault| self.fault(request, &fault));
+        let target = self.target(request).ok();
+        begun.reply = match target.and_then(|target| self.accounts.get(&target.account)) {
+            Some(account) => settings::share(request, account, reply),
+            None => reply,
+        };
     }
 
     /// Completes a request after [`begin`](Self::begin); `settled` is the result of its commit.
@@ -239,6 +275,7 @@ impl Service {
             grant,
             base,
             commits,
+            feed: &routed.feed,
         })
     }
 
@@ -272,7 +309,9 @@ impl Service {
             (Resource::Tables, Method::Post, None) => tables::create(context),
             (Resource::Table(name), Method::Get, None) => tables::get(context, name),
             (Resource::Table(name), Method::Delete, None) => tables::delete(context, name),
-            (Resource::Entities(table), Method::Get, None) => entities::query(context, table),
+            (Resource::Entities(table), Method::Get, None) => {
+                entities::query(context, table, Order::Ascending)
+            }
             (Resource::Entity { table, key }, Method::Get, None) => {
                 entities::get(context, table, key)
             }
@@ -282,6 +321,11 @@ impl Service {
                 batch::answer(context, boundaries, self.now())
             }
             (Resource::Metadata, Method::Get, None) => Err(Code::NotImplemented.into()),
+            (Resource::Unknown(path), method, None)
+                if self.settings.extensions && extensions::has(path) =>
+            {
+                extensions::answer(context, path, method)
+            }
             (Resource::Unknown(path), Method::Get, None) => {
                 page::inside(self.settings, &self.heat, context, path)
             }

@@ -53,6 +53,10 @@ pub(in crate::cli) struct Serve {
     /// Let the web page change entities
     #[arg(long)]
     allow_edit: bool,
+    /// Also serve the change feed, range deletes, counts and reverse order to clients with the
+    /// account's key
+    #[arg(long)]
+    extensions: bool,
     /// Maximum number of concurrent connections; further connections are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
@@ -107,6 +111,10 @@ SIGTERM and Ctrl-C finish running requests, sync and stop; a second one closes a
 A log of at most 2 GiB, which drops its oldest entities:
   rowstone serve shop --max-disk 2147483648 --drop-oldest log
 
+The change feed, also with requests that wait for a commit, deletes of ranges, counts and reverse
+order, which Azure Table storage does not have, for clients with a key of the account:
+  rowstone serve shop --extensions
+
 Scheduled backups:
   rowstone serve shop --backup-to /mnt/backups/shop --backup-every 1h --keep 24
 
@@ -147,7 +155,11 @@ impl Serve {
             drain_time: Duration::from_secs(self.drain_time),
             ..Limits::default()
         };
-        let settings = Settings { allow_edit: self.allow_edit, is_throttled: self.throttle };
+        let settings = Settings {
+            allow_edit: self.allow_edit,
+            is_throttled: self.throttle,
+            extensions: self.extensions,
+        };
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         let site = Site {
             listen: self.listen,

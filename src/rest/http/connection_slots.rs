@@ -94,7 +94,7 @@ struct State {
 enum Phase {
     /// The request's head is incomplete.
     Head,
-    /// The request's body is incomplete.
+    /// The request's body is incomplete, or the request waits for changes.
     Body,
     /// The request is being carried out.
     Work,
@@ -309,6 +309,12 @@ impl ConnectionSlot {
     /// closed, this future never completes.
     pub(in crate::rest) async fn work(&self) {
         self.enter_phase(Phase::Work).await;
+    }
+
+    /// Records that the request waits for changes. Its connection may be closed meanwhile, so that
+    /// waiting requests do not keep out other clients. [`work`](Self::work) ends the wait.
+    pub(in crate::rest) async fn wait(&self) {
+        self.enter_phase(Phase::Body).await;
     }
 
     async fn enter_phase(&self, phase: Phase) {
@@ -545,6 +551,20 @@ mod tests {
             held.slot.mark_authenticated(account);
         }
         assert!(slots.take(PEER).is_none());
+    }
+
+    #[test]
+    fn a_request_that_waits_for_changes_gives_up_its_slot() {
+        let slots = ConnectionSlots::new(3);
+        let held = [(); 3].map(|()| taken(&slots));
+        for held in &held {
+            held.slot.mark_authenticated("a");
+            assert!(is_done(held.slot.work()));
+        }
+        assert!(slots.take(IpAddr::from([192, 0, 2, 9])).is_none());
+        assert!(is_done(held[1].slot.wait()));
+        let _other = taken(&slots);
+        assert!(is_done(held[1].slot.left()) && !is_done(held[1].slot.work()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! `service` computes the answers, `protocol` defines the format of requests and responses.
 
+pub(super) mod bell;
 pub(super) mod body;
 pub(super) mod connection_slots;
 pub(super) mod fd_limit;

@@ -28,7 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
@@ -41,6 +41,7 @@ use super::connection_slots::{ConnectionSlot, ConnectionSlots, HeldSlot, SlotStr
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
 use super::request_slots::RequestSlots;
 use super::worker_pool::WorkerPool;
+use crate::rest::feed::Feed;
 use crate::rest::reply::Reply;
 use crate::rest::service::{Request, Service};
 
@@ -50,6 +51,10 @@ const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// If a body has not arrived completely after this time, the client is authenticated before the
 /// rest is read. So a request may be refused without waiting for the rest.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
+/// The maximum time until a request that waits for changes looks for them.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause after a look that found only commits that are not durable yet.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server that is ready to run.
 pub(crate) struct Server {
@@ -65,6 +70,8 @@ struct Shared {
     requests: Arc<RequestSlots>,
     bodies: Budget,
     responses: Budget,
+    /// Whether the server stops, which ends the waits for changes.
+    stops: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -74,6 +81,7 @@ impl Shared {
             requests: RequestSlots::new(limits.requests),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
+            stops: watch::Sender::new(false),
             service,
         }
     }
@@ -121,6 +129,7 @@ impl Server {
             pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
+        shared.stops.send_replace(true);
         // `shutdown` ends connections that wait for a next request. `clear` ends those that have
         // sent only a part of a request head.
         let ended = async {
@@ -382,10 +391,20 @@ struct Accepted {
 
 /// Carries a request out in the calling thread, which database calls may block. But if a commit
 /// still has to become durable, a task waits for it, and no thread is blocked.
-async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
+async fn carry_out(shared: &Shared, mut accepted: Accepted) -> (Reply, Share) {
     let (id, service) = (accepted.request.request_id.clone(), Arc::clone(&shared.service));
     let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
     let Ok(mut begun) = begun else { return (broken(&id), Share::default()) };
+    if let Some(mut feed) = begun.take_feed() {
+        let request = &mut accepted.request;
+        let resumed = match wait_for_commit(shared, request, &mut feed).await {
+            Ok(()) => catch_unwind(AssertUnwindSafe(|| service.resume(request, &mut begun, *feed))),
+            Err(fault) => return (service.refuse(request, fault), accepted.share),
+        };
+        if resumed.is_err() {
+            return (broken(&id), Share::default());
+        }
+    }
     let ticket = begun.ticket.take();
     let end = move |committed| {
         let reply = service.end(&accepted.request, begun, committed);
@@ -404,6 +423,51 @@ async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
         }
     };
     answered.unwrap_or_else(|| (broken(&id), Share::default()))
+}
+
+/// Waits until `feed` has a commit, its time is over, or the server stops. Meanwhile the request
+/// holds neither a thread nor a request slot, and its connection may be closed.
+///
+/// # Errors
+/// Those of [`Feed::look`] and of [`Service::readmit`]; `ServerBusy` if there is no request slot
+/// after the wait.
+async fn wait_for_commit(
+    shared: &Shared,
+    request: &mut Request,
+    feed: &mut Feed,
+) -> Result<(), Fault> {
+    request.request_slot = None;
+    let slot = request.slot.clone();
+    if let Some(slot) = &slot {
+        slot.wait().await;
+    }
+    let (mut rings, mut stops) = (feed.listen(), shared.stops.subscribe());
+    let wait = feed.wait;
+    let until_found = async {
+        loop {
+            if feed.is_behind() {
+                if feed.look()? {
+                    return Ok(());
+                }
+                sleep(LOOK_PAUSE).await;
+            }
+            drop(timeout(LOOK_EVERY, rings.changed()).await);
+        }
+    };
+    let waited: Result<(), Fault> = tokio::select! {
+        found = until_found => found,
+        () = sleep(wait) => Ok(()),
+        () = async { drop(stops.wait_for(|stops| *stops).await) } => Ok(()),
+    };
+    if let Some(slot) = &slot {
+        slot.work().await;
+    }
+    waited?;
+    request.request_slot = shared.requests.take().map(Arc::new);
+    match request.request_slot {
+        Some(_) => shared.service.readmit(request),
+        None => Err(Code::ServerBusy.into()),
+    }
 }
 
 /// Returns the answer to a request that ended in a panic.
@@ -455,7 +519,10 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::io::{Read, Write};
+    use std::pin::{Pin, pin};
+    use std::task::Poll;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -476,19 +543,71 @@ mod tests {
     }
 
     /// Returns a signed request for a path.
-    fn get(service: &Service, path: &str) -> String {
-        let date = time::http(service.now());
-        let head =
-            hyper::Request::get(path).header("x-ms-date", &date).body(()).unwrap().into_parts().0;
+    fn get(service: &Service, path: &str) -> Request {
+        let head = hyper::Request::get(path).header("Host", "localhost");
+        let head = head.header("x-ms-date", time::http(service.now()));
+        let head = head.body(()).unwrap().into_parts().0;
         let peer = IpAddr::from([127, 0, 0, 1]);
-        let request = Request::new(head, peer, false, service.now(), service.new_id());
+        let mut request = Request::new(head, peer, false, service.now(), service.new_id());
         let none = Parameters::default();
         let signed = sign::SignedParts::of("GET", path, &none, &request);
         let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
         let signed = signed.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
-        format!(
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\r\n"
-        )
+        request.headers.insert("Authorization", signed.parse().unwrap());
+        request
+    }
+
+    /// Returns the text of a request without a body.
+    fn head_of(request: &Request) -> String {
+        let fields = request.headers.iter();
+        let fields: String = fields
+            .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
+            .collect();
+        format!("{} {} HTTP/1.1\r\n{fields}\r\n", request.method, request.path)
+    }
+
+    /// Polls a wait for changes that is still going on. It holds no request slot.
+    async fn goes_on(wait: &mut Pin<&mut impl Future<Output = Result<(), Fault>>>, on: &Shared) {
+        let is_pending = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context).is_pending()));
+        assert!(is_pending.await);
+        assert!(on.requests.take().is_some(), "the only slot is free");
+    }
+
+    #[test]
+    fn a_wait_for_changes_ends_with_a_commit_or_a_stop() {
+        let service = service();
+        let account = Arc::clone(service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap());
+        let limits = Limits { requests: 1, ..Limits::default() };
+        let shared = Shared::new(Arc::clone(&service), limits);
+        let mut request = get(&service, "/devstoreaccount1/$rowstone/changes");
+        request.request_slot = shared.requests.take().map(Arc::new);
+        let open = || {
+            let (since, day) = (account.db.position(), Duration::from_secs(86_400));
+            Feed::open(&account.db, &account.readers, Some(since), day).unwrap()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut feed = open();
+            {
+                let mut wait = pin!(wait_for_commit(&shared, &mut request, &mut feed));
+                goes_on(&mut wait, &shared).await;
+                account.db.create_table("people").unwrap();
+                wait.await.unwrap();
+            }
+            assert!(feed.look().unwrap() && request.request_slot.is_some());
+            let mut feed = open();
+            let mut wait = pin!(wait_for_commit(&shared, &mut request, &mut feed));
+            goes_on(&mut wait, &shared).await;
+            shared.stops.send_replace(true);
+            wait.await.unwrap();
+        });
+        assert!(request.request_slot.is_some());
+        // A key that was replaced meanwhile is refused.
+        service.accounts().rotate(Vec::new());
+        runtime.block_on(async {
+            let refused = wait_for_commit(&shared, &mut request, &mut open()).await;
+            assert_eq!(refused.unwrap_err().code, "AuthenticationFailed");
+        });
     }
 
     #[test]
@@ -506,7 +625,7 @@ mod tests {
             send_bytes_per_second: usize::MAX,
             ..Limits::default()
         };
-        let request = get(&service, "/devstoreaccount1/people()");
+        let request = head_of(&get(&service, "/devstoreaccount1/people()"));
         let shared = Arc::new(Shared::new(service, limits));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let sent = runtime.block_on(async {

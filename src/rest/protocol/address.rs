@@ -10,6 +10,8 @@
 mod encoding;
 mod parameters;
 
+#[cfg(feature = "rest")]
+pub(crate) use parameters::extra_parameter;
 pub(crate) use parameters::{Parameter, Parameters, put_query};
 
 use super::fault::{Fault, Known};

@@ -55,7 +55,7 @@ macro_rules! known {
             #[cfg(any(test, fuzzing, feature = "fuzzing"))]
             pub(crate) const ALL: &[Known] = &[$(Known::$code,)*];
 
-            pub(in crate::rest) fn parts(self) -> (&'static str, u16, &'static str) {
+            pub(crate) fn parts(self) -> (&'static str, u16, &'static str) {
                 match self { $(Known::$code => (stringify!($code), $status, $message),)* }
             }
         }
@@ -72,6 +72,7 @@ known! {
     AuthorizationResourceTypeMismatch 403 "This request is not authorized to perform this operation using this resource type."
     AuthorizationServiceMismatch 403 "This request is not authorized to perform this operation using this service."
     AuthorizationSourceIPMismatch 403 "This request is not authorized to perform this operation using this source IP."
+    ChangesLost 410 "The requested changes are no longer kept."
     ConditionHeadersNotSupported 400 "Condition headers are not supported."
     CorsPreflightFailure 403 "CORS not enabled or no matching rule found for this request."
     FeatureVersionMismatch 409 "The operation uses a feature that the version of the token does not have."

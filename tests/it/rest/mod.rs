@@ -15,6 +15,7 @@
 #[cfg(target_os = "linux")]
 mod backups;
 mod client;
+mod extensions;
 mod limits;
 mod log;
 mod malformed;

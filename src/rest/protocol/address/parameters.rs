@@ -145,6 +145,17 @@ impl Parameters {
     }
 }
 
+/// Returns a parameter that Azure Table storage does not have and [`Parameters`] therefore drops.
+#[cfg(feature = "rest")]
+pub(crate) fn extra_parameter(query: &str, name: &str) -> Result<Option<String>, Fault> {
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let value = values.next().map(|value| decode(value, true)).transpose()?;
+    match values.next() {
+        Some(_) => Err(Fault::invalid(format!("Query parameter '{name}' is there twice."))),
+        None => Ok(value),
+    }
+}
+
 /// Appends `?name=value&…`, escaped; nothing if there are no parameters.
 pub(crate) fn put_query<'a>(out: &mut String, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
     for (i, (name, value)) in pairs.into_iter().enumerate() {
