@@ -7,16 +7,25 @@
 //! Not here: reading changes from the logs (`db::changes`), the form of a line (`json::changes`).
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
+use super::endpoint::Place;
+#[cfg(feature = "remote")]
+use super::endpoint::{AccountArgs, Service};
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open};
 use super::output::{Output, print};
 use crate::db::{Change, Changes, Cursor, Db, Position};
 use crate::json::changes::put_commit;
+#[cfg(feature = "remote")]
+use crate::{
+    error::{Error, ErrorKind},
+    json::{self, Scalar},
+    retry::RetryPolicy,
+    store::RemoteOptions,
+};
 
 /// The longest time after which --follow looks for new commits. Changes by another machine, on a
 /// network file system, are found only by looking.
@@ -29,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[command(after_long_help = HELP)]
 pub(super) struct ChangesCommand {
     /// The database; another process may have it open
-    db: PathBuf,
+    db: Place,
     /// Only commits after this position, taken from an earlier line [default: the oldest kept]
     #[arg(long, value_name = "POSITION", conflicts_with = "cursor")]
     since: Option<String>,
@@ -48,6 +57,9 @@ pub(super) struct ChangesCommand {
     /// Print only the positions before the oldest and after the newest change that is kept
     #[arg(long, conflicts_with_all = ["since", "cursor", "new", "follow", "table"])]
     positions: bool,
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 const HELP: &str = "\
@@ -63,6 +75,8 @@ command exits with status 1 and ChangesLost; no change is omitted silently.
 A cursor is stored in the database, so --cursor requires that no other process has it open.
 While another process writes, keep the position of the last line and pass it to --since.
 
+Of a Table service, this command requires `rowstone serve --extensions` and the account's key.
+
 Examples:
   rowstone changes shop
   rowstone changes shop --cursor search > new.ndjson
@@ -73,16 +87,19 @@ impl ChangesCommand {
     pub(super) fn run(self) -> Outcome {
         let since = self.since.as_deref().map(str::parse::<Position>).transpose();
         let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
+        #[cfg(feature = "remote")]
+        if let Some(service) = self.account.open(&self.db)? {
+            return self.run_at(&service, since);
+        }
         let db = match self.cursor {
             Some(_) => open(&self.db, Create::Never)?,
             // Reads only durable commits. A consumer must not see a commit that a power cut may
             // undo.
-            None => Db::follow(&self.db).map_err(Failure::Open)?.db(),
+            None => Db::follow(&*self.db).map_err(Failure::Open)?.db(),
         };
         if self.positions {
             let (oldest, newest) = (db.oldest_position()?, db.position());
-            let line = format!("{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
-            print(|output| writeln!(output, "{line}"))?;
+            print_positions([oldest, newest])?;
             return Ok(db.close()?);
         }
         let cursor = self.cursor.as_deref().map(|name| db.cursor(name)).transpose()?;
@@ -121,9 +138,93 @@ impl ChangesCommand {
     }
 }
 
+fn print_positions([oldest, newest]: [Position; 2]) -> Outcome {
+    let line = format!("{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
+    print(|output| writeln!(output, "{line}"))
+}
+
 fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
     if cursor.position()? != Some(changes.position()) {
         cursor.commit(changes.position())?;
     }
     Ok(())
+}
+
+#[cfg(feature = "remote")]
+impl ChangesCommand {
+    /// Prints the feed of a Table service.
+    fn run_at(&self, service: &Service, since: Option<Position>) -> Outcome {
+        service.refuse(&[("--cursor", self.cursor.is_some())])?;
+        let absent = |error| without_feed(error, service);
+        let [oldest, newest] = service.remote().positions().map_err(absent)?;
+        if self.positions {
+            return print_positions([oldest, newest]);
+        }
+        let mut since = since.unwrap_or(if self.new { newest } else { oldest });
+        // After the first answer, a failing service is waited for.
+        let [min, z, max] = [1, 1, 60].map(Duration::from_secs);
+        let retries = RetryPolicy::exponential_within(z, min, max).with_retries(u32::MAX);
+        let patient = self.account.open_with(&self.db, RemoteOptions::new().retries(retries))?;
+        let service = patient.as_ref().filter(|_| self.follow).unwrap_or(service);
+        print(|output| {
+            loop {
+                let page = service.remote().changes(since, self.follow)?;
+                for line in page.lines.lines() {
+                    self.print_line(output, line)?;
+                }
+                output.flush()?;
+                let is_end = since == page.position && !self.follow;
+                since = page.position;
+                if is_end {
+                    return Outcome::Ok(());
+                }
+            }
+        })
+    }
+
+    /// Prints a commit without the changes of other tables.
+    fn print_line(&self, output: &mut Output, line: &str) -> Outcome {
+        let mut members = Vec::new();
+        for (name, value) in json::read_object(line, COMMIT_MEMBERS_MAX)? {
+            if name != "changes" {
+                members.push((name, value.get().to_owned()));
+                continue;
+            }
+            let mut changes = json::read_array(value.get(), usize::MAX)?;
+            changes.retain(|change| self.is_wanted(change.get()));
+            if changes.is_empty() {
+                return Ok(());
+            }
+            members.push((name, json::array(changes.iter().map(|change| change.get()))));
+        }
+        Ok(output
+            .object(|object| members.iter().for_each(|(name, json)| object.raw(name, json)))?)
+    }
+
+    fn is_wanted(&self, change: &str) -> bool {
+        let Some(asked) = &self.table else { return true };
+        let members = json::read_object(change, COMMIT_MEMBERS_MAX).unwrap_or_default();
+        members.iter().any(|(name, value)| {
+            let table = Scalar::read(value);
+            name == "table"
+                && matches!(table, Ok(Scalar::String(table)) if table.eq_ignore_ascii_case(asked))
+        })
+    }
+}
+
+/// The maximum number of members of a commit, and of a change.
+#[cfg(feature = "remote")]
+const COMMIT_MEMBERS_MAX: usize = 16;
+
+/// Explains the error of a service that has no change feed.
+#[cfg(feature = "remote")]
+fn without_feed(error: Error, service: &Service) -> Failure {
+    let is_absent = [ErrorKind::NotFound, ErrorKind::InvalidInput, ErrorKind::NotImplemented];
+    match is_absent.contains(&error.kind()) {
+        true => Failure::Usage(format!(
+            "{} has no change feed: only `rowstone serve --extensions` has",
+            service.name
+        )),
+        false => error.into(),
+    }
 }

@@ -275,9 +275,10 @@ impl Delete {
     pub(super) fn run(self) -> Outcome {
         #[cfg(feature = "remote")]
         if let Some(service) = self.account.open(&self.db)? {
-            let is_range = self.partition_key.is_none();
-            let durability = self.durability.is_some();
-            service.refuse(&[("a range", is_range), ("--durability", durability)])?;
+            service.refuse(&[("--durability", self.durability.is_some())])?;
+            if self.partition_key.is_none() {
+                return self.removal.run_at(&service, &self.table, &self.keys);
+            }
             let (pk, rk) = (self.partition_key.as_deref(), self.row_key.as_deref());
             let (pk, rk) = (pk.unwrap_or_default(), rk.unwrap_or_default());
             let condition = condition(self.etag.as_deref())?;

@@ -277,6 +277,17 @@ impl Service {
         side.rows(filter, &names, top.min(PAGE_MAX)).take(top)
     }
 
+    /// The service, for its extensions.
+    pub(super) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Returns access whose queries are in descending order. Only a service with extensions has it.
+    pub(super) fn reversed(&self) -> Outcome<Self> {
+        self.refuse(&[("--reverse", !self.remote.has_extensions()?)])?;
+        Ok(Self { remote: self.remote.reversed(), name: self.name.clone() })
+    }
+
     /// Returns the transactions and bytes out of the requests so far.
     pub(super) fn bill(&self) -> Bill {
         self.remote.bill()

@@ -339,12 +339,13 @@ impl Query {
         service.refuse(&[
             ("--page", self.page),
             ("--next-pk", self.next_pk.is_some()),
-            ("--reverse", self.reverse),
             ("--order-by", self.order_by.is_some()),
             ("--explain", self.explain),
             ("--aggregate", self.aggregate.is_some()),
             ("--by-partition", self.by_partition),
         ])?;
+        let reversed = self.reverse.then(|| service.reversed()).transpose()?;
+        let service = reversed.as_ref().unwrap_or(service);
         let top = self.top.or_else(|| self.is_cut().then_some(PAGE_ENTITIES));
         let keys = ["PartitionKey".to_owned()];
         let select = if self.count { Some(&keys[..]) } else { self.names() };
@@ -352,7 +353,10 @@ impl Query {
         let count = Cell::new(0u64);
         self.format.print(|output| {
             if self.count {
-                let counted = entities().try_fold(0u64, |sum, row| row.map(|_| sum + 1))?;
+                let counted = match service.remote().count(&self.table, self.filter.text())? {
+                    Some(counted) => counted,
+                    None => entities().try_fold(0u64, |sum, row| row.map(|_| sum + 1))?,
+                };
                 return self.write_one(output, &counted, &Cell::new(false));
             }
             let counted = || {

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
 
+#[cfg(feature = "remote")]
+use super::endpoint::Service;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
 use super::output::{counted, print};
@@ -63,6 +65,19 @@ impl Removal {
             removed.text("left").map(|error| format!("space is left to be given back: {error}"));
         left.iter().for_each(|text| eprint_line(text));
         Ok(())
+    }
+
+    /// If the user agrees, deletes the range `keys` of a table of a service that has extensions.
+    #[cfg(feature = "remote")]
+    pub(super) fn run_at(&self, service: &Service, table: &str, keys: &KeyArgs) -> Outcome {
+        let remote = service.remote();
+        let Some(count) = remote.count(table, &keys.filter())? else {
+            return service.refuse(&[("a range", true)]);
+        };
+        let what = format!("{} of {table}", counted(count, "entity", "entities"));
+        self.confirm(&what)?;
+        remote.delete_range(table, |object| keys.put(object))?;
+        print(|output| writeln!(output, "removed {what}"))
     }
 
     /// Asks whether `what` is to be removed. An error ends the command.

@@ -71,6 +71,8 @@ use crate::table::{EntityGroup, Operation, quoted_entity_of};
 #[derive(Clone)]
 pub struct Remote {
     exchange: Arc<Exchange>,
+    /// Whether queries are in descending order, which only a service with extensions has.
+    is_reversed: bool,
 }
 
 impl Remote {
@@ -129,7 +131,8 @@ impl Remote {
         rng: Rng,
         options: RemoteOptions,
     ) -> Self {
-        Self { exchange: Arc::new(Exchange::new(endpoint, transport, clock, rng, options)) }
+        let exchange = Arc::new(Exchange::new(endpoint, transport, clock, rng, options));
+        Self { exchange, is_reversed: false }
     }
 
     /// Returns what the service bills for the requests that it has answered: transactions and bytes
@@ -157,6 +160,15 @@ impl Remote {
     /// Whether the signature covers only a range of keys.
     pub(crate) fn hides_keys(&self) -> bool {
         self.endpoint().hides_keys()
+    }
+
+    /// Returns access whose queries are in descending order.
+    pub(crate) fn reversed(&self) -> Self {
+        Self { is_reversed: true, ..self.clone() }
+    }
+
+    pub(super) fn exchange(&self) -> &Exchange {
+        &self.exchange
     }
 
     fn endpoint(&self) -> &Endpoint {
@@ -389,7 +401,10 @@ impl TableStore for Remote {
         let store = self.endpoint().name();
         let next = page.continuation.map(|next| next.of(store)).transpose()?;
         let top = if page.top == 0 { PAGE_MAX } else { page.top };
-        let draft = |top| Draft::query(table, (page.filter, page.select, top), next);
+        let draft = |top| {
+            let draft = Draft::query(table, (page.filter, page.select, top), next);
+            if self.is_reversed { draft.reversed(table) } else { draft }
+        };
         let found = self.exchange.page(draft, top);
         let (entities, next) = found.map_err(|error| self.about(error, table, None))?;
         let next = next.filter(|_| !mutant!("dropped-page") || entities.len() >= top);

@@ -25,7 +25,7 @@ use crate::mutants::mutant;
 use crate::rest::protocol::address::{Parameter, Parameters, put_encoded};
 use crate::rest::protocol::time;
 use crate::retry::Rng;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, OnceLock};
 
 /// The maximum time that the service grants a request, in seconds.
 const SERVICE_SECONDS_MAX: u64 = 30;
@@ -46,6 +46,8 @@ pub(super) struct Exchange {
     /// Whether pages have ETags only with all metadata. By the documentation of Azure Table
     /// storage they do, but it and the known other services send ETags with minimal metadata.
     needs_metadata: AtomicBool,
+    /// Whether the service has extensions; unset until it was asked.
+    extensions: OnceLock<bool>,
     bill: Mutex<Bill>,
     /// The numbers of tries that failed, by code.
     errors: Mutex<BTreeMap<String, u64>>,
@@ -117,6 +119,7 @@ impl Exchange {
             rng,
             clock_offset,
             needs_metadata,
+            extensions: OnceLock::new(),
             bill,
             errors,
         }
@@ -174,6 +177,26 @@ impl Exchange {
                 Err(failure) => return Err(failure.error),
             }
         }
+    }
+
+    /// Returns whether the service answers `draft`, a request to an extension. Asks once. A shared
+    /// access signature does not permit extensions.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub(super) fn has_extensions(&self, draft: &Draft) -> Result<bool> {
+        if let Some(known) = self.extensions.get() {
+            return Ok(*known);
+        }
+        let has = match &self.endpoint.credential {
+            Credential::Sas(_) => false,
+            Credential::Key(_) => match self.read_at(draft, false, response::text) {
+                Ok(_) => true,
+                Err(failure) if failure.effect == Effect::Refused => false,
+                Err(failure) => return Err(failure.error),
+            },
+        };
+        Ok(*self.extensions.get_or_init(|| has))
     }
 
     fn read_at<T>(

@@ -1,13 +1,15 @@
 //! A Table service at another address: [`Remote`] is a store of tables over HTTP.
 //!
 //! Files: `client` (the verbs), `exchange` (repeats and lost answers), `request` and `response`
-//! (what is sent and received), `check` (names and keys), `transport` (connections), `endpoint`
-//! (address and credential), `options`.
+//! (what is sent and received), `extensions` (of `rowstone serve`), `check` (names and keys),
+//! `transport` (connections), `endpoint` (address and credential), `options`.
 
 mod check;
 mod client;
 pub(crate) mod endpoint;
 mod exchange;
+#[cfg(feature = "cli")]
+mod extensions;
 mod options;
 mod request;
 mod response;

@@ -41,7 +41,7 @@ impl Draft {
         Self { method, path, query, headers, accept: MINIMAL, content_type: None, body }
     }
 
-    fn with_json(mut self, body: impl Into<Vec<u8>>) -> Self {
+    pub(super) fn with_json(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.content_type = Some(JSON.to_owned());
         self.body = body.into();
         self
@@ -62,6 +62,15 @@ impl Draft {
         let conditions = self.headers.iter_mut().filter(|(name, _)| *name == "If-Match");
         conditions.for_each(|(_, etag)| *etag = "*".to_owned());
         self
+    }
+
+    /// A request to an extension of `rowstone serve`.
+    pub(super) fn extension(
+        method: &'static str,
+        name: &str,
+        query: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self { query, ..Self::new(method, format!("$rowstone/{name}")) }
     }
 
     pub(super) fn create_table(name: &str) -> Self {
@@ -103,6 +112,11 @@ impl Draft {
             }
         }
         draft
+    }
+
+    /// The same query in descending order, an extension of `rowstone serve`.
+    pub(super) fn reversed(self, table: &str) -> Self {
+        Self { path: format!("$rowstone/reverse/{}", encoded(table)), ..self }
     }
 
     pub(super) fn operation(table: &str, operation: &Operation) -> Self {

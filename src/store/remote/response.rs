@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::transport::{NOT_TEXT, Response};
 use crate::clock::TICKS_PER_SECOND;
+use crate::db::Position;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::Scalar;
 use crate::json::odata::{Members, read_page};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, KeyPart};
 use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
-use crate::rest::protocol::fault::Fault;
+use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers as _;
 use crate::rest::protocol::time;
 
@@ -151,6 +152,20 @@ pub(super) fn group(response: &Response, len: usize) -> Result<Vec<Option<ETag>>
     answers.iter().map(etag).collect::<Result<_>>().map_err(|_| malformed())
 }
 
+/// Returns the body of an answer of an extension.
+pub(super) fn text(response: &Response) -> Result<String, Refusal> {
+    success(response).map(str::to_owned)
+}
+
+/// Reads a page of the change feed: its lines, and the position after it.
+pub(super) fn changes(response: &Response) -> Result<(String, Position), Refusal> {
+    let lines = text(response)?;
+    let position = response.header("x-rowstone-position").and_then(|text| text.parse().ok());
+    position
+        .map(|position| (lines, position))
+        .ok_or(Refusal::Malformed("changes without a position"))
+}
+
 fn success(response: &Response) -> Result<&str, Refusal> {
     if response.status != 200 {
         return Err(refusal(response));
@@ -183,6 +198,7 @@ pub(super) fn error_of(fault: &Fault, message: String) -> Error {
         None if fault.status == 429 => Error::refused_with(Code::ServerBusy, message),
         None => {
             let kind = match fault.status {
+                _ if fault.code == Known::ChangesLost.parts().0 => ErrorKind::ChangesLost,
                 // Not an answer of a service but, for example, of a proxy.
                 404 | 409 | 412 if fault.code.is_empty() => ErrorKind::Io,
                 404 => ErrorKind::NotFound,

@@ -216,3 +216,105 @@ fn extensions_are_absent_by_default() {
         server.ask("POST", path, "").is_error(400, "InvalidUri");
     }
 }
+
+#[cfg(feature = "remote")]
+mod commands {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::super::{Place, Server};
+    use super::{newest, put, read};
+
+    /// Returns a command in whose environment `STORE` names the server.
+    fn command(place: &Place, server: &Server, arguments: &str) -> Command {
+        let mut command = place.command(arguments);
+        command.env("STORE", server.connection());
+        command
+    }
+
+    #[track_caller]
+    fn run(place: &Place, server: &Server, arguments: &str, status: i32) -> String {
+        let output = command(place, server, arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {output:?}");
+        let out = if status == 0 { output.stdout } else { output.stderr };
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn changes_prints_the_feed_of_a_service() {
+        let place = Place::new();
+        let server = place.serve("--extensions").with_table();
+        put(&server, "p", "a");
+        let begin = newest(&server);
+        server.ask("POST", "/Tables", r#"{"TableName":"other"}"#).is(201);
+        read(&server, &begin);
+        for arguments in ["", "--positions", "--new", "--table people", "--table OTHER"] {
+            let [here, there] = ["db", "env:STORE"]
+                .map(|at| run(&place, &server, &format!("changes {at} {arguments}"), 0));
+            assert_eq!(there, here, "{arguments}");
+        }
+        let mut following = command(&place, &server, "changes env:STORE --follow --table people");
+        let mut child = following.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.next().unwrap().contains("create-table"));
+        assert!(lines.next().unwrap().contains("\"RowKey\":\"a\""));
+        put(&server, "p", "b");
+        assert!(lines.next().unwrap().contains("\"RowKey\":\"b\""));
+        // The command waits for a server that is started again.
+        let listen = format!("--extensions --listen {}", server.at);
+        server.stop();
+        let server = place.serve(&listen);
+        put(&server, "p", "c");
+        assert!(lines.next().unwrap().contains("\"RowKey\":\"c\""));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lost = "changes env:STORE --since 0123456789abcdef-5";
+        let lost = run(&place, &server, lost, 1);
+        assert!(lost.contains("another history"), "{lost}");
+    }
+
+    #[test]
+    fn counts_and_range_deletes_of_a_service() {
+        let place = Place::new();
+        let server = place.serve("--extensions").with_table();
+        for (partition, row) in [("p", "a"), ("p", "b"), ("q", "a")] {
+            put(&server, partition, row);
+        }
+        assert_eq!(run(&place, &server, "query env:STORE people --count", 0), "3\n");
+        let delete = "delete env:STORE people --partition p";
+        let refused = run(&place, &server, delete, 2);
+        assert!(refused.contains("2 entities of people would be removed"), "{refused}");
+        let removed = run(&place, &server, &format!("{delete} --yes"), 0);
+        assert_eq!(removed, "removed 2 entities of people\n");
+        assert_eq!(run(&place, &server, "query env:STORE people --count", 0), "1\n");
+    }
+
+    #[test]
+    fn the_last_entities_of_a_service_come_first() {
+        let place = Place::new();
+        let server = place.serve("--extensions").with_table();
+        let row = |n| format!("{n:04}");
+        for n in 0..120 {
+            put(&server, "p", &row(n));
+        }
+        let query = "query env:STORE people --reverse --select RowKey --format csv";
+        let all: String = (0..120).rev().map(|n| row(n) + "\n").collect();
+        assert_eq!(run(&place, &server, query, 0), format!("RowKey\n{all}"));
+        let last = run(&place, &server, &format!("{query} --top 2"), 0);
+        assert_eq!(last, "RowKey\n0119\n0118\n");
+    }
+
+    #[test]
+    fn a_service_without_extensions_is_asked_in_the_usual_way() {
+        let place = Place::new();
+        let server = place.serve("").with_table();
+        put(&server, "p", "a");
+        assert_eq!(run(&place, &server, "query env:STORE people --count", 0), "1\n");
+        let refused = run(&place, &server, "delete env:STORE people --partition p --yes", 2);
+        assert!(refused.contains("a range is for a directory"), "{refused}");
+        let refused = run(&place, &server, "query env:STORE people --reverse", 2);
+        assert!(refused.contains("--reverse is for a directory"), "{refused}");
+        let refused = run(&place, &server, "changes env:STORE", 2);
+        assert!(refused.contains("has no change feed"), "{refused}");
+    }
+}

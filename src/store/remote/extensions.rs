@@ -1,0 +1,102 @@
+//! The extensions of `rowstone serve --extensions`, which other services do not have.
+
+use std::time::Duration;
+
+use super::client::Remote;
+use super::exchange::Write;
+use super::request::Draft;
+use super::response;
+use crate::db::Position;
+use crate::error::{Error, ErrorKind, Result, quoted};
+use crate::json::exec::Answer;
+use crate::json::{self, Object};
+
+/// A page of the change feed of a service.
+pub(crate) struct ChangesPage {
+    /// The commits, one JSON object per line.
+    pub(crate) lines: String,
+    /// The position after the page.
+    pub(crate) position: Position,
+}
+
+impl Remote {
+    /// Whether the service has extensions for this credential. Asks once.
+    ///
+    /// # Errors
+    /// The service gave no answer.
+    pub(crate) fn has_extensions(&self) -> Result<bool> {
+        let draft = Draft::extension("GET", "positions", Vec::new());
+        self.exchange().has_extensions(&draft)
+    }
+
+    /// Returns the positions before the oldest and after the newest change that is kept.
+    pub(crate) fn positions(&self) -> Result<[Position; 2]> {
+        let draft = Draft::extension("GET", "positions", Vec::new());
+        let text = self.exchange().read(&draft, response::text)?;
+        let answer = Answer::read(text)?;
+        let position = |name| answer.text(name).and_then(|text| text.parse().ok());
+        match (position("oldest"), position("newest")) {
+            (Some(oldest), Some(newest)) => Ok([oldest, newest]),
+            _ => Err(self.malformed("positions")),
+        }
+    }
+
+    /// Reads the commits after a position. If there are none, the service waits for one, for
+    /// half of the time of a request at most.
+    ///
+    /// # Errors
+    /// `ChangesLost`.
+    pub(crate) fn changes(&self, since: Position, waits: bool) -> Result<ChangesPage> {
+        let mut query = vec![("since", since.to_string())];
+        if waits {
+            let wait: Duration = self.exchange().options.timeout / 2;
+            query.push(("wait", wait.as_secs().to_string()));
+        }
+        let draft = Draft::extension("GET", "changes", query);
+        let (lines, position) = self.exchange().read(&draft, response::changes)?;
+        Ok(ChangesPage { lines, position })
+    }
+
+    /// Counts the entities that match a filter; `None` if the service has no extensions.
+    ///
+    /// # Errors
+    /// As [`query`](crate::store::TableStore::query).
+    pub(crate) fn count(&self, table: &str, filter: &str) -> Result<Option<u64>> {
+        if !self.has_extensions()? {
+            return Ok(None);
+        }
+        let draft = draft("count", table, |object| object.text("filter", filter));
+        let answer = Answer::read(self.exchange().read(&draft, response::text)?)?;
+        answer.number("count").map(Some).ok_or_else(|| self.malformed("a count"))
+    }
+
+    /// Deletes the entities of a range, whose bounds `put` adds.
+    ///
+    /// # Errors
+    /// `NotFound` if the table does not exist; `OutcomeUnknown`.
+    pub(crate) fn delete_range(
+        &self,
+        table: &str,
+        put: impl FnOnce(&mut Object<'_>),
+    ) -> Result<()> {
+        let draft = draft("delete_range", table, put);
+        let (object, table) = (format!("a range of {}", quoted("table", table)), table.to_owned());
+        let (row, id, etag, is_once) = (None, None, None, false);
+        let write = Write { draft, table, object, row, id, etag, is_once };
+        self.exchange().write(&write, response::text, |_| String::new()).map(drop)
+    }
+
+    fn malformed(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("{} sent malformed {what}", self.name()))
+    }
+}
+
+/// Returns a request to execute an operation of `rowstone exec`.
+fn draft(op: &str, table: &str, put: impl FnOnce(&mut Object<'_>)) -> Draft {
+    let body = json::object(|object| {
+        object.text("op", op);
+        object.text("table", table);
+        put(object);
+    });
+    Draft::extension("POST", "exec", Vec::new()).with_json(body)
+}
