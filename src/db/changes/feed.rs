@@ -29,9 +29,10 @@ use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
 
-/// The maximum number of commits, and of changes, that one read returns.
+/// The number of commits, of changes, and of bytes of entities at which one read ends.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
+const BATCH_BYTES: usize = 1 << 20;
 
 /// A position in the history of a database, between the commit with a given Seq and the next one.
 ///
@@ -197,6 +198,14 @@ impl Change {
             | Change::Imported { table, .. } => table,
         }
     }
+
+    /// Returns about how many bytes of memory the entity takes.
+    fn size(&self) -> usize {
+        match self {
+            Change::Put { entity, .. } => entity.size_at_most(),
+            _ => 0,
+        }
+    }
 }
 
 impl Changes {
@@ -262,7 +271,7 @@ impl Changes {
     fn read(&mut self) -> Result<()> {
         let before = self.log.clone();
         let Self { incarnation, log, tables, shapes, ready, .. } = self;
-        let mut entries = 0;
+        let (mut entries, mut bytes) = (0, 0);
         log.read(&mut |logged| {
             let (seq, changes) = match logged {
                 Logged::Log => {
@@ -284,12 +293,13 @@ impl Changes {
                 }
             };
             entries += changes.len();
+            bytes += changes.iter().map(Change::size).sum::<usize>();
             if !changes.is_empty() {
                 let position = Position { incarnation: *incarnation, seq };
                 ready.push_back(Commit { position, timestamp: time_of(seq), changes });
             }
-            let is_enough = ready.len() >= BATCH_COMMITS || entries >= BATCH_ENTRIES;
-            Ok(if is_enough { More::No } else { More::Yes })
+            let is_enough = entries >= BATCH_ENTRIES || bytes >= BATCH_BYTES;
+            Ok(if is_enough || ready.len() >= BATCH_COMMITS { More::No } else { More::Yes })
         })
     }
 }
@@ -446,5 +456,32 @@ fn time_of(seq: Seq) -> DateTime {
 impl fmt::Debug for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Changes").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Db;
+
+    #[test]
+    fn the_commits_in_memory_are_bounded() {
+        let db = Db::open_in_memory().unwrap();
+        let table = db.create_table("Tab").unwrap();
+        let since = db.position();
+        for row in 0..40 {
+            let entity = Entity::new("p", row.to_string());
+            table.insert(entity.with("A", vec![0; 60_000])).unwrap();
+        }
+        db.sync().unwrap();
+        let mut changes = db.changes(since).unwrap();
+        let mut count = 0;
+        while let Some(commit) = changes.next() {
+            count += commit.unwrap().changes.len();
+            let bytes: usize =
+                changes.ready.iter().flat_map(|commit| &commit.changes).map(Change::size).sum();
+            assert!(bytes < BATCH_BYTES, "{bytes}");
+        }
+        assert_eq!(count, 40);
     }
 }
