@@ -514,8 +514,8 @@ impl Db {
         }
     }
 
-    /// Returns the engine, for simulations.
-    #[cfg(feature = "sim")]
+    /// Returns the engine, for simulations and for the clock of a sync's source.
+    #[cfg(any(feature = "sim", feature = "remote"))]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
