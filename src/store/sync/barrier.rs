@@ -13,6 +13,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::model::Entity;
+use crate::mutants::mutant;
 use crate::query::KeyRange;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
@@ -35,7 +36,11 @@ const IMPORT_PAGE: usize = 100;
 
 /// Whether a change is a barrier.
 pub(super) fn is_barrier(change: &Change) -> bool {
-    !matches!(change, Change::Put { .. } | Change::Deleted { .. } | Change::Expired { .. })
+    match change {
+        Change::Put { .. } | Change::Deleted { .. } => false,
+        Change::Expired { .. } => mutant!("carried-expiry"),
+        _ => true,
+    }
 }
 
 impl Barriers<'_, '_> {
@@ -46,6 +51,9 @@ impl Barriers<'_, '_> {
             Change::TableDropped { table } => self.drop_table(table).map(|()| true),
             Change::RangeDeleted { table, range } => self.delete_range(table, range),
             Change::Imported { table, range } => self.import(table, range),
+            Change::Expired { table, .. } if mutant!("carried-expiry") => {
+                self.delete_range(table, &KeyRange::all())
+            }
             Change::Put { .. } | Change::Deleted { .. } | Change::Expired { .. } => Ok(true),
         }
     }
@@ -60,7 +68,7 @@ impl Barriers<'_, '_> {
     }
 
     fn drop_table(&self, table: &str) -> Result<()> {
-        if self.allow_drop {
+        if self.allow_drop || mutant!("unasked-drop") {
             return match self.sender.target.delete_table(table) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 dropped => dropped,
@@ -127,7 +135,8 @@ fn filter(range: &KeyRange) -> String {
     }
 }
 
-fn contains(range: &KeyRange, row: &Entity) -> bool {
+/// Whether a range has the key of an entity.
+pub(crate) fn contains(range: &KeyRange, row: &Entity) -> bool {
     let span = range.span(TableId(1));
     let key = user_key(TableId(1), row.partition_key(), row.row_key());
     *span.low <= *key && span.high.as_deref().is_none_or(|high| *key < *high)

@@ -24,7 +24,8 @@ use super::source::Source;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{Change, Changes, Commit, Cursor, Position};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fs::DiskFs;
+use crate::fs::{DiskFs, Fs};
+use crate::mutants::mutant;
 use crate::retry::RetryPolicy;
 use crate::rng::Rng;
 use crate::store::continuation::Continuation;
@@ -227,7 +228,12 @@ impl<'s> SyncJob<'s> {
     /// # Errors
     /// `Locked` if another sync uses the file, `InvalidInput` for another file, `Io`.
     pub fn state_file(self, path: impl AsRef<Path>) -> Result<Self> {
-        let saved = Saved::open(Arc::new(DiskFs::new()), path.as_ref())?;
+        self.state_file_in(Arc::new(DiskFs::new()), path.as_ref())
+    }
+
+    /// As [`state_file`](Self::state_file), in another file system.
+    pub(crate) fn state_file_in(self, fs: Arc<dyn Fs>, path: &Path) -> Result<Self> {
+        let saved = Saved::open(fs, path)?;
         Ok(Self { saved, ..self })
     }
 
@@ -292,6 +298,12 @@ impl<'s> SyncJob<'s> {
             is_taking_over: matches!(self.phase, Phase::Takeover(..)),
             error: self.error.clone(),
         }
+    }
+
+    /// Whether rows are compared, so that commits may arrive in parts.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_comparing(&self) -> bool {
+        matches!(self.phase, Phase::Compare(_))
     }
 
     /// Runs steps while `goes_on` returns true for the counts so far, until everything is carried;
@@ -372,7 +384,7 @@ impl<'s> SyncJob<'s> {
         self.failures = self.failures.saturating_add(1);
         let pause = self.options.retries.pause(self.failures, &mut self.rng);
         let Some(mut pause) = pause.filter(|_| may_pass) else { return Err(error) };
-        if error.kind() == ErrorKind::OutcomeUnknown {
+        if error.kind() == ErrorKind::OutcomeUnknown && !mutant!("early-next") {
             // A late request would overwrite what follows its repeat.
             self.is_pending = true;
             pause = pause.max(LATE);
@@ -414,12 +426,12 @@ impl<'s> SyncJob<'s> {
         }
         // The position at the target is kept until a comparison has ended.
         self.reached = position;
-        let older = position.map(|at| saved.map_or(at, |saved| at.min(saved)));
+        let older = position.map(|at| saved.map_or(at, |saved| older_of(at, saved)));
         let start = older.filter(|_| !self.options.resync);
         let Found { is_open, problems, .. } = found.unwrap_or_default();
         self.counts.problems.store(problems, Ordering::Relaxed);
         self.save()?;
-        if is_open {
+        if is_open && !mutant!("early-takeover") {
             let until = self.clock.monotonic().saturating_add(LEASE + LATE);
             self.phase = Phase::Takeover(until, start);
             return Ok(Step::Busy);
@@ -438,14 +450,22 @@ impl<'s> SyncJob<'s> {
                 self.phase = Phase::Follow(Box::new(changes));
                 Ok(Step::Busy)
             }
-            Err(error) if error.kind() == ErrorKind::ChangesLost => self.begin_comparison(),
+            Err(error) if error.kind() == ErrorKind::ChangesLost => {
+                if mutant!("lost-is-empty") {
+                    let newest = self.source.view()?.position();
+                    return self.begin_at(Some(newest));
+                }
+                self.begin_comparison()
+            }
             Err(error) => Err(error),
         }
     }
 
     fn begin_comparison(&mut self) -> Result<Step> {
         let snapshot = Snapshot::new(self.source.view()?)?;
-        self.source.settle()?;
+        if !mutant!("unsettled") {
+            self.source.settle()?;
+        }
         self.phase = Phase::Compare(Box::new(snapshot));
         Ok(Step::Busy)
     }
@@ -456,10 +476,13 @@ impl<'s> SyncJob<'s> {
         let Phase::Compare(snapshot) = &mut self.phase else { return Ok(Step::Busy) };
         let sender = sender!(self);
         if snapshot.page(&sender, &mut self.window.plan)? {
-            self.source.settle()?;
+            if !mutant!("unsettled") {
+                self.source.settle()?;
+            }
             return Ok(Step::Busy);
         }
-        let position = snapshot.position;
+        let is_late = mutant!("late-position");
+        let position = if is_late { self.source.view()?.position() } else { snapshot.position };
         self.reached = Some(position);
         self.save()?;
         self.begin_at(Some(position))
@@ -488,6 +511,10 @@ impl<'s> SyncJob<'s> {
 
     /// Sends what is in the window.
     fn carry(&mut self) -> Result<Step> {
+        if mutant!("position-first") && self.window.end.is_some() {
+            self.reached = self.window.end;
+            self.save()?;
+        }
         self.keep()?;
         let sender = sender!(self);
         if !sender.send(self.window.plan.queues())? {
@@ -551,7 +578,7 @@ impl<'s> SyncJob<'s> {
 
 /// Refuses a position of another history, and one after the newest commit.
 fn check(position: Position, newest: Position, name: &str) -> Result<()> {
-    if position.has_history_of(newest) && position <= newest {
+    if position.has_history_of(newest) && position <= newest || mutant!("any-history") {
         return Ok(());
     }
     let what = match position.has_history_of(newest) {
@@ -563,6 +590,11 @@ fn check(position: Position, newest: Position, name: &str) -> Result<()> {
          commit is {newest}"
     );
     Err(Error::new(ErrorKind::ChangesLost, text))
+}
+
+/// Returns the position up to which both ends know that everything has arrived.
+fn older_of(target: Position, source: Position) -> Position {
+    if mutant!("newer-position") { target.max(source) } else { target.min(source) }
 }
 
 impl Window {
@@ -581,7 +613,7 @@ impl Window {
                     None => return Ok(()),
                 },
             };
-            let has_barrier = commit.changes.iter().any(is_barrier);
+            let has_barrier = commit.changes.iter().any(is_barrier) && !mutant!("past-barrier");
             if has_barrier && self.end.is_some() {
                 self.held = Some(commit);
                 return Ok(());
@@ -602,8 +634,8 @@ impl Window {
                 Change::Deleted { table, partition_key, row_key } => {
                     writes.push(Write::delete(&table, &partition_key, &row_key));
                 }
-                Change::Expired { .. } => {}
-                barrier => self.barriers.push_back(barrier),
+                barrier if is_barrier(&barrier) => self.barriers.push_back(barrier),
+                _ => {}
             }
         }
         self.plan.add(writes);

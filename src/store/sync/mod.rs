@@ -22,6 +22,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "sim")]
+pub(crate) use self::barrier::contains;
 pub use self::job::{Step, SyncJob, SyncStatus};
 pub use self::problem::{SyncProblem, SyncProblemKind};
 pub use self::source::{Lag, Source};

@@ -14,10 +14,11 @@ use super::send::{Sender, create_table};
 use crate::db::{Db, Position};
 use crate::error::{Code, ErrorKind, Result};
 use crate::model::Entity;
+use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::{Key, Slice, order};
-use crate::store::table_store::{PageQuery, TableStore};
+use crate::store::table_store::{Condition, PageQuery, TableStore};
 
 /// A comparison in progress.
 pub(super) struct Snapshot {
@@ -139,6 +140,10 @@ fn differences(
                 Some(row) if row.has_properties_of(&found) => drop(rows.remove(&key)),
                 Some(_) => {}
                 None => {
+                    if mutant!("mirror") {
+                        let keys = (found.partition_key(), found.row_key());
+                        sender.target.delete(table, keys.0, keys.1, &Condition::None)?;
+                    }
                     let row = Some((found.partition_key(), found.row_key()));
                     let text = "only the target has this row".to_owned();
                     sender.tell(SyncProblemKind::OnlyAtTarget, table, row, text)?;

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::ledger::Action;
-use super::network::{Line, Network, Turn, open_db, open_remote};
+use super::network::{Killed, Line, Mortal, Network, Turn, open_db, open_remote};
 use crate::clock::{Clock, ManualClock};
 use crate::db::{CopySummary, Db};
 use crate::error::Result;
@@ -19,7 +19,6 @@ use crate::model::Entity;
 use crate::rng::Rng;
 use crate::store::copy::{StateFile, StoreCopy};
 use crate::store::pages::Side;
-use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::{Condition, RemoteOptions, TableStore};
 use crate::sync::Mutex;
 
@@ -41,38 +40,6 @@ const STATE: &str = "state";
 /// PartitionKey and RowKey.
 type Key = (&'static str, String);
 type Rows = BTreeMap<Key, Entity>;
-
-/// The payload of the panic that ends a process.
-struct Killed;
-
-/// The connection of a process that is killed before a request, or after its answer.
-struct Mortal {
-    line: Line,
-    /// The number of half requests that are left.
-    left: AtomicU64,
-}
-
-impl Mortal {
-    fn live(&self) {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.line.network.note(|| "the process is killed".to_owned());
-            resume_unwind(Box::new(Killed));
-        }
-    }
-}
-
-impl Transport for Mortal {
-    fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer> {
-        self.live();
-        let answer = self.line.send(request, time);
-        self.live();
-        answer
-    }
-
-    fn wait(&self, time: Duration) {
-        self.line.wait(time);
-    }
-}
 
 /// Another writer of the source.
 struct Rival {
@@ -218,10 +185,10 @@ impl Job<'_> {
     /// A process, which knows only what the file of positions tells.
     fn live(&self, left: u64, ids: Rng) -> Result<CopySummary> {
         let mut state = self.network.state.lock();
-        state.current[0] = state.ledger.begin(Action::Copy);
+        state.current[0] = state.ledger.begin(Action::Job);
         drop(state);
         let line = Line { network: Arc::clone(self.network), client: 0 };
-        let mortal = Arc::new(Mortal { line, left: AtomicU64::new(left) });
+        let mortal = Arc::new(Mortal { line, left: Arc::new(AtomicU64::new(left)) });
         let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
         let remote = open_remote(mortal, clock, ids, RemoteOptions::new());
         let mut stores: [&dyn TableStore; 2] = [&remote, &self.directory];

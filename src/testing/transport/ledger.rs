@@ -39,8 +39,8 @@ pub(super) struct Write {
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Read,
-    /// A copy of a table, which has no other writer in its target. The ledger does not check it.
-    Copy,
+    /// A part of a copy or a sync, whose target has no other writer. The ledger does not check it.
+    Job,
     Write(Vec<Write>),
     CreateTable(&'static str),
     DeleteTable(&'static str),
@@ -88,7 +88,7 @@ pub(super) struct Ledger {
     calls: Vec<Call>,
     versions: BTreeMap<Key, Vec<Version>>,
     /// Whether the network of this run has no faults, so that every call must get an answer.
-    is_quiet: bool,
+    pub(super) is_quiet: bool,
     /// The first difference.
     pub(super) failure: Option<String>,
 }

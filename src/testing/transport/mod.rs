@@ -2,7 +2,8 @@
 //!
 //! Clients (`client`) call a service in the same process over a network (`network`) that loses,
 //! delays, repeats and cuts requests and answers. The ledger (`ledger`) knows which requests took
-//! effect, and checks each result of a client. In some runs a copy follows (`job`).
+//! effect, and checks each result of a client. In some runs a copy follows (`job`), others have a
+//! sync instead of clients (`sync`).
 //! docs/TESTING.md has the table of these checks.
 
 mod client;
@@ -12,6 +13,7 @@ mod job;
 mod ledger;
 mod mutants;
 mod network;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +39,8 @@ const TURNS: usize = 40;
 const CLIENTS_MAX: u64 = 4;
 /// A copy follows in one of so many runs.
 const RUNS_OF_COPY: u64 = 2;
+/// One of so many runs has a sync instead of clients.
+const RUNS_OF_SYNC: u64 = 3;
 
 /// The result of a run.
 #[derive(Debug, Default)]
@@ -54,9 +58,14 @@ pub(crate) struct Report {
 /// Runs the simulation that the seed determines.
 pub(crate) fn run(seed: u64, traced: bool) -> Report {
     let mut rng = Rng::from_seed(seed ^ 0x7472_616e_7370_6f72);
-    let clients = 1 + rng.below(CLIENTS_MAX) as usize;
-    let network = Arc::new(Network::new(seed, clients, TURNS, traced));
-    let lived = catch_unwind(AssertUnwindSafe(|| live(&network, clients, &mut rng)));
+    let is_sync = rng.chance(1, RUNS_OF_SYNC);
+    let clients = if is_sync { sync::CLIENTS } else { 1 + rng.below(CLIENTS_MAX) as usize };
+    let turns = if is_sync { sync::TURNS } else { TURNS };
+    let network = Arc::new(Network::new(seed, clients, turns, traced));
+    let lived = catch_unwind(AssertUnwindSafe(|| match is_sync {
+        true => sync::sync(&network, rng),
+        false => live(&network, clients, &mut rng),
+    }));
     // The clients refer to the network, which would otherwise refer to them forever.
     network.idle.lock().clear();
     let mut state = network.state.lock();

@@ -1,6 +1,6 @@
 //! The mutants that the simulation of the transport detects: deliberate bugs of a client that
-//! repeats requests and of a copy, each behind a switch. `tests/tidy` compares this list with the
-//! switches in the code.
+//! repeats requests, of a copy and of a sync, each behind a switch. `tests/tidy` compares this list
+//! with the switches in the code.
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug)]
@@ -31,4 +31,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("dropped-page", "a page with fewer entities than requested counts as the last"),
     entry("saved-early", "the position of a copy is saved before its page is written"),
     entry("bare-delete", "a copy deletes an entity of the source that was changed meanwhile"),
+    entry("position-first", "a sync saves a position before the commits have arrived"),
+    entry("newer-position", "a sync begins at the newer one of its two positions"),
+    entry("carried-expiry", "a sync deletes at the target what has expired at the source"),
+    entry("past-barrier", "commits before and after a deleted range are joined"),
+    entry("first-state", "of two states of a row in joined commits, the first one counts"),
+    entry("ignored-rival", "a sync goes on when another one has taken the position"),
+    entry("early-takeover", "a sync begins while requests of a killed one may arrive"),
+    entry("early-next", "a sync goes on while a request without an answer may arrive"),
+    entry("any-history", "a restored source is carried although nobody asked for it"),
+    entry("lost-is-empty", "changes that are no longer kept are skipped"),
+    entry("late-position", "a comparison takes its position after it has read the rows"),
+    entry("unsettled", "a comparison carries commits that a power cut can revert"),
+    entry("mirror", "a comparison deletes the rows that only the target has"),
+    entry("unasked-drop", "a sync drops a table at the target although it may not"),
 ];

@@ -8,14 +8,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 
 use super::ledger::{Action, Ledger};
 use crate::clock::{Clock, ManualClock, TICKS_PER_SECOND};
-use crate::db::Db;
+use crate::db::{Db, Position};
 use crate::model::{DateTime, Entity};
 use crate::named::named;
 use crate::options::Background;
@@ -37,6 +39,8 @@ const KEY: &str = "c2VjcmV0";
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time at which the clock of the service begins, in ticks.
 const BEGIN: u64 = 133_485_408_000_000_000;
+
+pub(super) const AWAY: &str = "requests to a service that is away";
 
 named! {
     /// The fate of a request and its answer.
@@ -81,8 +85,13 @@ pub(super) struct State {
     pub(super) current: Vec<usize>,
     /// The number of turns that are left.
     pub(super) turns: usize,
-    percent: u64,
+    /// How often a request or its answer suffers.
+    pub(super) percent: u64,
     faults: Vec<Fault>,
+    /// The time until which the service is away.
+    pub(super) away: Duration,
+    /// The calls of jobs that wrote to the primary location, with the position after each write.
+    pub(super) written: Vec<(usize, Position)>,
     late: Vec<Late>,
     /// Writes that the secondary location does not have yet.
     unreplicated: Vec<service::Request>,
@@ -119,6 +128,38 @@ impl Transport for Line {
     fn wait(&self, time: Duration) {
         self.network.note(|| format!("client {} waits {time:?}", self.client));
         self.network.pass(time);
+    }
+}
+
+/// The payload of the panic that ends a process.
+pub(super) struct Killed;
+
+/// The connection of a process that is killed before a request, or after its answer.
+pub(super) struct Mortal {
+    pub(super) line: Line,
+    /// The number of half requests that are left.
+    pub(super) left: Arc<AtomicU64>,
+}
+
+impl Mortal {
+    fn live(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.line.network.note(|| "the process is killed".to_owned());
+            resume_unwind(Box::new(Killed));
+        }
+    }
+}
+
+impl Transport for Mortal {
+    fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer> {
+        self.live();
+        let answer = self.line.send(request, time);
+        self.live();
+        answer
+    }
+
+    fn wait(&self, time: Duration) {
+        self.line.wait(time);
     }
 }
 
@@ -193,6 +234,8 @@ impl Network {
             turns,
             percent,
             faults,
+            away: Duration::ZERO,
+            written: Vec::new(),
             late: Vec::new(),
             unreplicated: Vec::new(),
             digest: seed,
@@ -219,7 +262,7 @@ impl Network {
         write(&self.secondary.db);
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.primary.clock.monotonic()
     }
 
@@ -280,6 +323,10 @@ impl Network {
 
     fn choose(&self, request: &Request) -> Option<Fault> {
         let mut state = self.state.lock();
+        if self.now() < state.away {
+            *state.counts.entry(AWAY).or_default() += 1;
+            return Some(*state.rng.pick(&[Fault::Refused, Fault::LostRequest]));
+        }
         let State { rng, percent, faults, .. } = &mut *state;
         if !rng.chance(*percent, 100) || faults.is_empty() {
             return None;
@@ -452,6 +499,9 @@ impl Network {
         let answer = site.answer(&asked);
         let (rows_after, table_after) = self.look(&action);
         let mut state = self.state.lock();
+        if matches!(action, Action::Job) {
+            state.written.push((call, self.primary.db.position()));
+        }
         state.ledger.executed(call, &rows, &rows_after);
         state.ledger.executed_on_table(call, table, table_after);
         state.unreplicated.push(asked);
@@ -462,7 +512,7 @@ impl Network {
     fn look(&self, action: &Action) -> (Vec<Option<Entity>>, bool) {
         let db = &self.primary.db;
         match action {
-            Action::Read | Action::Copy => (Vec::new(), false),
+            Action::Read | Action::Job => (Vec::new(), false),
             Action::CreateTable(name) | Action::DeleteTable(name) => {
                 (Vec::new(), db.table(name).is_ok())
             }
@@ -493,6 +543,7 @@ impl Network {
 /// Opens a database in memory, small and without threads.
 pub(super) fn open_db(clock: &Arc<ManualClock>) -> Db {
     let mut options = Db::options().background(Background::Manual).memtable_bytes(256 << 10);
+    options = options.keep_changes(1 << 30);
     options.log_allocate_bytes = 4 << 10;
     let db = options.clock(Arc::clone(clock) as _).seed(1).open_in_memory();
     db.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))

@@ -1,0 +1,421 @@
+//! A sync from a device to the service. The device loses power, its process and that of the sync
+//! are killed, the service is away for hours, the device is restored or repaired, and sometimes
+//! two syncs run at once. At the end everything must have arrived.
+//!
+//! Files: `device` (the source), `history` (what the target may have).
+
+mod device;
+mod history;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use self::device::{Device, Writer};
+use self::history::{Label, Row, Target};
+use super::ledger::Action;
+use super::network::{Killed, Line, Mortal, Network, open_remote};
+use crate::clock::Clock;
+use crate::db::Position;
+use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::rng::Rng;
+use crate::store::sync::{Report, Source, Step, SyncJob, SyncProblem, SyncProblemKind};
+use crate::store::{Remote, RemoteOptions};
+use crate::sync::Mutex;
+
+const NAME: &str = "default";
+/// The clients of the network that syncs are.
+pub(super) const CLIENTS: usize = 2;
+/// The number of turns of the writer.
+pub(super) const TURNS: usize = 80;
+/// The number of times that syncs begin before the network is repaired.
+const LIVES: u64 = 6;
+/// The steps of a life.
+const STEPS: u64 = 40;
+/// A life is killed before this number of half requests.
+const REQUESTS: u64 = 120;
+/// The last sync ends within so many lives and steps.
+const LAST_LIVES: usize = 8;
+const LAST_STEPS: usize = 1_000;
+/// In milliseconds.
+const HOUR: u64 = 3_600_000;
+/// The file with the position of a sync, beside the database.
+const STATE: &str = "state";
+
+/// A run, as all its syncs see it.
+struct Run<'n> {
+    network: &'n Arc<Network>,
+    device: Arc<Device>,
+    rng: Rng,
+    allow_drop: bool,
+    is_follower: bool,
+    saves: Saves,
+    /// The position of the target at the beginning.
+    target: Position,
+    /// Whether the next sync compares all rows.
+    resync: bool,
+    life: usize,
+    phase: usize,
+    /// Whether the last sync has ended in order, so that nothing is repeated.
+    is_clean: bool,
+    /// Whether no request and no answer is lost any more.
+    is_healed: bool,
+    /// By the number of the call.
+    labels: BTreeMap<usize, Label>,
+    /// The rows that comparisons have listed.
+    listed: Arc<Mutex<BTreeSet<Row>>>,
+}
+
+/// Where a sync saves its position besides at the target.
+#[derive(Clone, Copy, Debug)]
+enum Saves {
+    Nowhere,
+    File,
+    Cursor,
+}
+
+/// A sync in a process.
+struct Sync<'r> {
+    job: SyncJob<'r>,
+    client: usize,
+    life: usize,
+    phase: usize,
+    /// Whether the position at the target is of another history.
+    must_refuse: bool,
+    /// The newest commit when the sync began, or when its last comparison ended.
+    newest: Position,
+    /// The position and the tables of the source when the comparison began.
+    comparison: Option<(Position, Vec<String>)>,
+}
+
+/// How a step ended.
+enum End {
+    Step(Step),
+    Killed,
+    Failed(Error),
+}
+
+/// Lets a device write, syncs carry its changes, and checks the target.
+pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
+    let allow_drop = rng.chance(1, 2);
+    let device = Arc::new(Device::new(network, Rng::from_seed(rng.next_u64()), allow_drop));
+    *network.idle.lock() = vec![Box::new(Writer(Arc::clone(&device)))];
+    let is_follower = rng.chance(1, 2);
+    let saves = *rng.pick(&[Saves::Nowhere, Saves::File, Saves::Cursor]);
+    let mut run = Run {
+        network,
+        device,
+        allow_drop,
+        is_follower,
+        // A follower cannot write a cursor.
+        saves: if is_follower && matches!(saves, Saves::Cursor) { Saves::File } else { saves },
+        target: network.primary.db.position(),
+        resync: false,
+        life: 0,
+        phase: 0,
+        is_clean: false,
+        is_healed: false,
+        labels: BTreeMap::new(),
+        listed: Arc::default(),
+        rng,
+    };
+    if let Err(problem) = run.live() {
+        network.state.lock().ledger.fail(|| problem);
+    }
+}
+
+impl Run<'_> {
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(LIVES) {
+            self.rest();
+            self.device.boot()?;
+            if self.life > 0 && self.rng.chance(1, 8) {
+                self.device.replace()?;
+                self.device.boot()?;
+            }
+            self.live_once()?;
+        }
+        self.finish()?;
+        self.check()
+    }
+
+    fn count(&self, name: &'static str) {
+        *self.network.state.lock().counts.entry(name).or_default() += 1;
+    }
+
+    /// No sync runs for a while, and the service may be away for longer.
+    fn rest(&mut self) {
+        for _ in 0..self.rng.below(8) {
+            let most = *self.rng.pick(&[100, 5_000, HOUR]);
+            self.network.pass(Duration::from_millis(self.rng.below(most)));
+            self.network.turn();
+        }
+        if self.rng.chance(1, 6) {
+            let away = Duration::from_millis(self.rng.below(48 * HOUR));
+            self.network.state.lock().away = self.network.now() + away;
+        }
+    }
+
+    fn remote(&mut self, client: usize, left: &Arc<AtomicU64>) -> Remote {
+        let line = Line { network: Arc::clone(self.network), client };
+        let mortal = Arc::new(Mortal { line, left: Arc::clone(left) });
+        let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
+        open_remote(mortal, clock, Rng::from_seed(self.rng.next_u64()), RemoteOptions::new())
+    }
+
+    /// Runs a sync, or two at once, until they end or are killed.
+    fn live_once(&mut self) -> Result<(), String> {
+        let count = if self.rng.chance(1, 5) { CLIENTS } else { 1 };
+        let is_mortal = self.rng.chance(1, 2);
+        let left = if is_mortal { 1 + self.rng.below(REQUESTS) } else { u64::MAX };
+        let left = Arc::new(AtomicU64::new(left));
+        self.device.set_left(&left);
+        let remotes: Vec<Remote> = (0..count).map(|client| self.remote(client, &left)).collect();
+        let mut waiting: Vec<usize> = (0..count).collect();
+        let mut syncs: Vec<Sync<'_>> = Vec::new();
+        for _ in 0..1 + self.rng.below(STEPS) {
+            let chosen = self.rng.index(count);
+            if let Some(client) = waiting.pop_if(|_| chosen >= syncs.len()) {
+                match self.begin(&remotes[client], client) {
+                    Ok(sync) => syncs.push(sync),
+                    Err(_) if self.device.is_down() => break,
+                    Err(error) => self.judge(&error, count)?,
+                }
+            }
+            if chosen >= syncs.len() {
+                continue;
+            }
+            match self.step(&mut syncs[chosen])? {
+                End::Step(step) => self.pass(step, count),
+                End::Killed => break,
+                End::Failed(error) => {
+                    self.judge(&error, count)?;
+                    let sync = syncs.remove(chosen);
+                    self.end(sync)?;
+                }
+            }
+        }
+        self.is_clean = false;
+        while let Some(sync) = syncs.pop() {
+            if !self.device.is_down() && self.rng.chance(1, 2) {
+                let is_last = syncs.is_empty();
+                self.is_clean = self.end(sync)? && is_last && count == 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a sync.
+    fn begin<'r>(&mut self, remote: &'r Remote, client: usize) -> EngineResult<Sync<'r>> {
+        let db = self.device.db()?;
+        let newest = db.position();
+        let known = Report::read(&Source::Db(db.clone()), &self.network.primary.db, NAME)?;
+        let is_other = known.position.is_some_and(|at| !at.has_history_of(newest));
+        let ids = Rng::from_seed(self.rng.next_u64());
+        let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
+        let listed = Arc::clone(&self.listed);
+        let report = move |problem: &SyncProblem| {
+            if let (SyncProblemKind::OnlyAtTarget, Some((pk, rk))) = (problem.kind, &problem.row) {
+                listed.lock().insert((problem.table.to_lowercase(), pk.clone(), rk.clone()));
+            }
+            Ok(())
+        };
+        let job = SyncJob::with(self.device.source(self.is_follower)?, remote, (clock, ids));
+        let job = job.workers(1).allow_drop(self.allow_drop).resync(self.resync).on_problem(report);
+        let job = match self.saves {
+            // A second sync is on another machine.
+            Saves::File if client == 0 => job.state_file_in(self.device.fs(), STATE.as_ref())?,
+            Saves::Cursor => job.cursor(db.cursor(NAME)?),
+            Saves::File | Saves::Nowhere => job,
+        };
+        self.life += 1;
+        self.phase += usize::from(!self.is_clean);
+        self.is_clean = false;
+        self.count("syncs");
+        self.network.note(|| format!("sync {} begins at client {client}", self.life));
+        Ok(Sync {
+            job,
+            client,
+            life: self.life,
+            phase: self.phase,
+            must_refuse: is_other && !self.resync,
+            newest,
+            comparison: None,
+        })
+    }
+
+    /// Begins a call, to which the next requests of a sync belong.
+    fn label(&mut self, sync: &Sync<'_>) {
+        let newest = sync.newest;
+        let is_new = |at: Position| at.has_history_of(newest) && at >= newest;
+        let is_strict = !sync.job.is_comparing() && sync.job.status().position.is_some_and(is_new);
+        let mut state = self.network.state.lock();
+        let call = state.ledger.begin(Action::Job);
+        state.current[sync.client] = call;
+        self.labels.insert(call, Label { life: sync.life, phase: sync.phase, is_strict });
+    }
+
+    /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or has no power.
+    fn survives<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let lived = catch_unwind(AssertUnwindSafe(work));
+        match lived {
+            Ok(done) => Some(done).filter(|_| !self.device.is_down()),
+            Err(panic) if panic.is::<Killed>() => {
+                self.count("kills of syncs");
+                None
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn step(&mut self, sync: &mut Sync<'_>) -> Result<End, String> {
+        self.label(sync);
+        let before = (sync.job.is_comparing(), sync.job.status().position);
+        let Some(stepped) = self.survives(|| sync.job.step()) else { return Ok(End::Killed) };
+        self.network.note(|| {
+            let text = stepped.as_ref().map_err(Error::kind);
+            format!("sync {}: {text:?}, {:?}", sync.life, sync.job.status().position)
+        });
+        self.compare(sync, before)?;
+        match stepped {
+            Ok(step) if sync.must_refuse && (sync.job.is_comparing() || step == Step::Idle) => {
+                Err("a sync carries another history unasked".to_owned())
+            }
+            Ok(step) => Ok(End::Step(step)),
+            Err(error) => Ok(End::Failed(error)),
+        }
+    }
+
+    /// Notes whether the step after the state `before` has begun or ended a comparison.
+    fn compare(
+        &mut self,
+        sync: &mut Sync<'_>,
+        before: (bool, Option<Position>),
+    ) -> Result<(), String> {
+        let now = (sync.job.is_comparing(), sync.job.status().position);
+        let db = self.device.db().map_err(|error| error.to_string())?;
+        if before.0 && now != before {
+            self.count("comparisons");
+            self.resync = false;
+            let listed = self.listed.lock().clone();
+            let target = &self.network.primary.db;
+            sync.comparison.take().map_or(Ok(()), |began| {
+                self.device.with_history(|history| history.compared([&db, target], &began, &listed))
+            })?;
+        }
+        if now != before && (before.0 || now.0) {
+            self.phase += 1;
+            (sync.phase, sync.newest) = (self.phase, db.position());
+        }
+        if now.0 && sync.comparison.is_none() {
+            let tables = db.tables().map_err(|error| error.to_string())?;
+            sync.comparison = Some((db.position(), tables));
+        }
+        Ok(())
+    }
+
+    /// Lets time pass after a step.
+    fn pass(&mut self, step: Step, count: usize) {
+        let time = match step {
+            Step::Busy => return,
+            Step::Idle => Duration::from_millis(self.rng.below(3_000)),
+            // Meanwhile the other sync has a turn.
+            Step::Wait(time) if count > 1 => {
+                Duration::from_millis(self.rng.below(time.as_millis() as u64 + 2))
+            }
+            Step::Wait(time) => time,
+        };
+        self.network.pass(time);
+        if self.rng.chance(1, 2) {
+            self.network.turn();
+        }
+    }
+
+    /// Checks the error that ended a sync.
+    fn judge(&mut self, error: &Error, count: usize) -> Result<(), String> {
+        let state = self.network.state.lock();
+        let is_calm = self.is_healed || state.ledger.is_quiet && state.away == Duration::ZERO;
+        drop(state);
+        let (is_fine, name) = match error.kind() {
+            ErrorKind::ChangesLost => {
+                self.resync = true;
+                (self.device.was_replaced(), "syncs that refuse another history")
+            }
+            // A late request of an earlier sync may have written the position.
+            ErrorKind::Locked => (count > 1 || !is_calm, "syncs that find another one"),
+            ErrorKind::Io | ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::OutcomeUnknown => {
+                (!is_calm, "syncs that give up")
+            }
+            _ => (false, ""),
+        };
+        self.count(name);
+        if is_fine { Ok(()) } else { Err(format!("a sync ended: {}", error.chain())) }
+    }
+
+    /// Ends a sync in order. Returns whether that succeeded.
+    fn end(&mut self, mut sync: Sync<'_>) -> Result<bool, String> {
+        self.label(&sync);
+        let ended = self.survives(|| sync.job.end());
+        self.network.note(|| format!("sync {} ends: {:?}", sync.life, ended.is_some()));
+        Ok(ended.is_some_and(|ended| ended.is_ok()))
+    }
+
+    /// Heals the network, and lets a sync run to its end.
+    fn finish(&mut self) -> Result<(), String> {
+        let mut state = self.network.state.lock();
+        (state.percent, state.away, state.turns) = (0, Duration::ZERO, 0);
+        drop(state);
+        self.network.drain();
+        self.device.calm();
+        self.device.boot()?;
+        self.device.settle()?;
+        let left = Arc::new(AtomicU64::new(u64::MAX));
+        self.is_healed = true;
+        for _ in 0..LAST_LIVES {
+            let remote = self.remote(0, &left);
+            let mut sync = self.begin(&remote, 0).map_err(|error| error.chain().to_string())?;
+            for _ in 0..LAST_STEPS {
+                match self.step(&mut sync)? {
+                    End::Step(Step::Idle) => {
+                        return match self.end(sync)? {
+                            true => Ok(()),
+                            false => Err("the last sync could not end".to_owned()),
+                        };
+                    }
+                    End::Step(step) => self.pass(step, 1),
+                    End::Failed(error) => {
+                        self.judge(&error, 1)?;
+                        break;
+                    }
+                    End::Killed => return Err("the last sync was killed".to_owned()),
+                }
+            }
+        }
+        Err("the last sync does not end".to_owned())
+    }
+
+    /// Checks all states of the target, and the last one.
+    fn check(&self) -> Result<(), String> {
+        let target = &self.network.primary.db;
+        let source = self.device.db().map_err(|error| error.to_string())?;
+        let written = std::mem::take(&mut self.network.state.lock().written);
+        let feed = target.changes(self.target).map_err(|error| error.to_string())?;
+        let report = Report::read(&Source::Db(source.clone()), target, NAME);
+        let report = report.map_err(|error| error.to_string())?;
+        if report.is_open || report.lag.is_none_or(|lag| lag.groups > 0) {
+            return Err("the position of the last sync is not that of the source".to_owned());
+        }
+        self.device.with_history(|history| {
+            let mut seen = Target::new(history);
+            for commit in feed {
+                let commit = commit.map_err(|error| error.to_string())?;
+                let at = written.partition_point(|(_, at)| *at < commit.position);
+                let call = written.get(at).map_or(0, |(call, _)| *call);
+                seen.add(commit, self.labels.get(&call).copied().unwrap_or_default())?;
+            }
+            history.check_end([&source, target])
+        })
+    }
+}
