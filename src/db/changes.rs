@@ -149,6 +149,12 @@ impl Cursor {
         &self.name
     }
 
+    /// Whether a position is of the history of the cursor's database.
+    #[cfg(feature = "remote")]
+    pub(crate) fn has_history_of(&self, position: Position) -> bool {
+        self.db.position().has_history_of(position)
+    }
+
     /// Returns the last committed position; `None` if no position was committed.
     ///
     /// # Errors

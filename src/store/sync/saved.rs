@@ -47,15 +47,16 @@ impl Saved {
     }
 
     /// Saves the position. A cursor never moves back: it is then newer than the target, and the
-    /// older of both counts.
+    /// older of both counts. Nor does it take a position of another history, which the target keeps
+    /// until a restored source was compared.
     pub(super) fn write(&self, position: Option<Position>) -> Result<()> {
         match (self, position) {
             (Self::File(file), _) => write_file(file, position, None),
-            (Self::Cursor(cursor), Some(position)) => match cursor.position()? {
+            (Self::Cursor(cursor), Some(position)) if cursor.has_history_of(position) => match cursor.position()? {
                 Some(known) if known.has_history_of(position) && known >= position => Ok(()),
                 _ => cursor.commit(position),
             },
-            (Self::Cursor(_), None) | (Self::Nowhere, _) => Ok(()),
+            (Self::Cursor(_) | Self::Nowhere, _) => Ok(()),
         }
     }
 

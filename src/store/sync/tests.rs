@@ -237,8 +237,14 @@ fn another_history_is_carried_only_if_asked() {
     assert_eq!(error.kind(), ErrorKind::ChangesLost, "{error}");
     assert!(error.message().contains("restored"), "{error}");
     assert_eq!(rows(&target.db), ["Tab/p/a=1"]);
-    finish(&mut other.job(&target).resync(true), &other.clock).unwrap();
+    // Its cursor has no position until all rows were compared.
+    let cursor = || other.db.cursor("sync").unwrap();
+    let mut job = other.job(&target).resync(true).cursor(cursor());
+    finish(&mut job, &other.clock).unwrap();
+    drop(job);
     assert_eq!(rows(&target.db), ["Tab/p/a=1", "Tab/p/b=2"]);
+    let newest = cursor().position().unwrap().unwrap();
+    assert!(newest.has_history_of(other.db.position()));
     // A position of the database's future.
     let mut mark = super::mark::Mark::new("default", &mut Rng::from_seed(1));
     mark.read(&target).unwrap();

@@ -208,7 +208,7 @@ impl Device {
         let Some(db) = state.db.take() else { return Ok(()) };
         let is_restored = state.has_backup && state.rng.chance(2, 3);
         let old = state.dir.clone();
-        let closed = state.read(&db).and_then(|()| db.close());
+        let closed = state.read_all(&db).and_then(|()| db.close());
         if state.power.is_gone() {
             return Ok(());
         }
@@ -278,6 +278,10 @@ impl State {
         self.history.as_mut().map_or(Ok(()), |history| history.read(db))
     }
 
+    fn read_all(&mut self, db: &Db) -> Result<()> {
+        self.history.as_mut().map_or(Ok(()), |history| history.read_all(db))
+    }
+
     /// Does a random operation, and adds the commits that are durable then to the history.
     fn act(&mut self, db: &Db) -> (String, Result<()>) {
         let table = *self.rng.pick(&[MAIN, MAIN, AGED, EXTRA]);
@@ -334,10 +338,12 @@ impl State {
         db.table(table)?.delete_range(&range).map(drop)
     }
 
+    /// Makes a backup, which flushes.
     fn back_up(&mut self, db: &Db) -> Result<()> {
         if self.has_backup && self.rng.chance(2, 3) {
             return Ok(());
         }
+        self.read_all(db)?;
         db.backup(BACKUPS)?;
         self.has_backup = true;
         Ok(())
@@ -345,7 +351,7 @@ impl State {
 
     /// Flushes, which discards changes that are not kept, and expires rows.
     fn maintain(&mut self, db: &Db) -> Result<()> {
-        self.history.as_mut().map_or(Ok(()), |history| history.read_all(db))?;
+        self.read_all(db)?;
         db.flush()?;
         db.compact()?;
         for _ in 0..STEPS_MAX {
