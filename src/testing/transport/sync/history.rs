@@ -35,6 +35,9 @@ pub(super) struct History {
     /// The position of each commit.
     commits: Vec<Position>,
     rows: BTreeMap<Row, Vec<Version>>,
+    /// The deleted ranges, which a sync that begins again also deletes from later rows: commit,
+    /// table and range.
+    ranges: Vec<(usize, String, KeyRange)>,
     /// All tables that the source ever had.
     tables: BTreeSet<String>,
     /// The number of the last commit that dropped a table.
@@ -61,6 +64,7 @@ impl History {
             position: db.position(),
             commits: Vec::new(),
             rows: BTreeMap::new(),
+            ranges: Vec::new(),
             tables: BTreeSet::new(),
             drops: BTreeMap::new(),
             unseen: BTreeMap::new(),
@@ -97,14 +101,14 @@ impl History {
                 Change::Deleted { table, partition_key, row_key } => {
                     self.push((table.to_ascii_lowercase(), partition_key, row_key), number, None);
                 }
-                Change::RangeDeleted { table, range } => self.delete(&table, &range, number),
+                Change::RangeDeleted { table, range } => self.delete(&table, range, number),
                 Change::TableCreated { table } => {
                     self.tables.insert(table.to_ascii_lowercase());
                 }
                 Change::TableDropped { table } => {
                     self.drops.insert(table.to_ascii_lowercase(), number);
                     if self.allow_drop {
-                        self.delete(&table, &KeyRange::all(), number);
+                        self.delete(&table, KeyRange::all(), number);
                     }
                 }
                 _ => {}
@@ -113,18 +117,19 @@ impl History {
     }
 
     fn push(&mut self, row: Row, commit: usize, entity: Option<Entity>) {
-        self.rows.entry(row).or_default().push(Version { commit, entity });
+        let ranges = &self.ranges;
+        let versions = self.rows.entry(row).or_insert_with_key(|row| {
+            let before = ranges.iter().filter(|(_, table, range)| is_within(row, table, range));
+            before.map(|(commit, ..)| Version { commit: *commit, entity: None }).collect()
+        });
+        versions.push(Version { commit, entity });
     }
 
-    fn delete(&mut self, table: &str, range: &KeyRange, number: usize) {
-        let is_within = |(name, pk, rk): &Row| {
-            table.eq_ignore_ascii_case(name) && contains(range, &Entity::new(&**pk, &**rk))
-        };
-        for (_, versions) in self.rows.iter_mut().filter(|(row, _)| is_within(row)) {
-            if versions.last().is_some_and(|last| last.entity.is_some()) {
-                versions.push(Version { commit: number, entity: None });
-            }
+    fn delete(&mut self, table: &str, range: KeyRange, number: usize) {
+        for (_, versions) in self.rows.iter_mut().filter(|(row, _)| is_within(row, table, &range)) {
+            versions.push(Version { commit: number, entity: None });
         }
+        self.ranges.push((number, table.to_owned(), range));
     }
 
     /// Adds the rows of a database that was restored or repaired, with its new history.
@@ -327,6 +332,10 @@ fn is_state(version: Option<&Version>, found: Option<&Entity>) -> bool {
         (Some(version), Some(found)) => version.has_properties_of(found),
         (version, found) => version.is_none() && found.is_none(),
     }
+}
+
+fn is_within((name, pk, rk): &Row, table: &str, range: &KeyRange) -> bool {
+    table.eq_ignore_ascii_case(name) && contains(range, &Entity::new(&**pk, &**rk))
 }
 
 fn lower(name: &str) -> String {
