@@ -300,10 +300,14 @@ impl<'s> SyncJob<'s> {
         }
     }
 
-    /// Whether rows are compared, so that commits may arrive in parts.
+    /// Returns the position at which a running comparison of all rows began. Meanwhile commits may
+    /// arrive in parts.
     #[cfg(feature = "sim")]
-    pub(crate) fn is_comparing(&self) -> bool {
-        matches!(self.phase, Phase::Compare(_))
+    pub(crate) fn comparison(&self) -> Option<Position> {
+        match &self.phase {
+            Phase::Compare(snapshot) => Some(snapshot.position),
+            _ => None,
+        }
     }
 
     /// Runs steps while `goes_on` returns true for the counts so far, until everything is carried;
@@ -426,7 +430,7 @@ impl<'s> SyncJob<'s> {
         }
         // The position at the target is kept until a comparison has ended.
         self.reached = position;
-        let older = position.map(|at| saved.map_or(at, |saved| older_of(at, saved)));
+        let older = position.map(|at| saved.map_or(at, |saved| at.min(saved)));
         let start = older.filter(|_| !self.options.resync);
         let Found { is_open, problems, .. } = found.unwrap_or_default();
         self.counts.problems.store(problems, Ordering::Relaxed);
@@ -590,11 +594,6 @@ fn check(position: Position, newest: Position, name: &str) -> Result<()> {
          commit is {newest}"
     );
     Err(Error::new(ErrorKind::ChangesLost, text))
-}
-
-/// Returns the position up to which both ends know that everything has arrived.
-fn older_of(target: Position, source: Position) -> Position {
-    if mutant!("newer-position") { target.max(source) } else { target.min(source) }
 }
 
 impl Window {

@@ -52,10 +52,12 @@ impl Saved {
     pub(super) fn write(&self, position: Option<Position>) -> Result<()> {
         match (self, position) {
             (Self::File(file), _) => write_file(file, position, None),
-            (Self::Cursor(cursor), Some(position)) if cursor.has_history_of(position) => match cursor.position()? {
-                Some(known) if known.has_history_of(position) && known >= position => Ok(()),
-                _ => cursor.commit(position),
-            },
+            (Self::Cursor(cursor), Some(position)) if cursor.has_history_of(position) => {
+                match cursor.position()? {
+                    Some(known) if known.has_history_of(position) && known >= position => Ok(()),
+                    _ => cursor.commit(position),
+                }
+            }
             (Self::Cursor(_) | Self::Nowhere, _) => Ok(()),
         }
     }

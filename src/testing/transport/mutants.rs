@@ -32,7 +32,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("saved-early", "the position of a copy is saved before its page is written"),
     entry("bare-delete", "a copy deletes an entity of the source that was changed meanwhile"),
     entry("position-first", "a sync saves a position before the commits have arrived"),
-    entry("newer-position", "a sync begins at the newer one of its two positions"),
     entry("carried-expiry", "a sync deletes at the target what has expired at the source"),
     entry("past-barrier", "commits before and after a deleted range are joined"),
     entry("first-state", "of two states of a row in joined commits, the first one counts"),

@@ -151,7 +151,7 @@ impl Device {
         let mut state = self.state.lock();
         let Some(db) = state.db.clone().filter(|_| !state.power.is_gone()) else { return };
         let (what, done) = state.act(&db);
-        if !state.power.is_gone() && !state.is_calm && state.rng.chance(1, 40) {
+        if !state.power.is_gone() && !state.is_calm && state.rng.chance(1, 15) {
             state.cut();
         }
         let is_gone = state.power.is_gone();

@@ -210,7 +210,9 @@ impl History {
             };
             if !is_right {
                 let source = source.get(row);
-                return Err(format!("{row:?} is {found:?} at the target, {source:?}, {versions:?}"));
+                return Err(format!(
+                    "{row:?} is {found:?} at the target, {source:?}, {versions:?}"
+                ));
             }
         }
         Ok(())

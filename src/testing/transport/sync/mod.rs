@@ -86,8 +86,8 @@ struct Sync<'r> {
     must_refuse: bool,
     /// The newest commit when the sync began, or when its last comparison ended.
     newest: Position,
-    /// The position and the tables of the source when the comparison began.
-    comparison: Option<(Position, Vec<String>)>,
+    /// The tables of the source when the comparison began.
+    tables: Vec<String>,
 }
 
 /// How a step ended.
@@ -242,7 +242,7 @@ impl Run<'_> {
             phase: self.phase,
             must_refuse: is_other && !self.resync,
             newest,
-            comparison: None,
+            tables: Vec::new(),
         })
     }
 
@@ -250,7 +250,8 @@ impl Run<'_> {
     fn label(&mut self, sync: &Sync<'_>) {
         let newest = sync.newest;
         let is_new = |at: Position| at.has_history_of(newest) && at >= newest;
-        let is_strict = !sync.job.is_comparing() && sync.job.status().position.is_some_and(is_new);
+        let is_strict =
+            sync.job.comparison().is_none() && sync.job.status().position.is_some_and(is_new);
         let mut state = self.network.state.lock();
         let call = state.ledger.begin(Action::Job);
         state.current[sync.client] = call;
@@ -272,7 +273,7 @@ impl Run<'_> {
 
     fn step(&mut self, sync: &mut Sync<'_>) -> Result<End, String> {
         self.label(sync);
-        let before = (sync.job.is_comparing(), sync.job.status().position);
+        let before = sync.job.comparison();
         let Some(stepped) = self.survives(|| sync.job.step()) else { return Ok(End::Killed) };
         self.network.note(|| {
             let text = stepped.as_ref().map_err(Error::kind);
@@ -280,7 +281,9 @@ impl Run<'_> {
         });
         self.compare(sync, before)?;
         match stepped {
-            Ok(step) if sync.must_refuse && (sync.job.is_comparing() || step == Step::Idle) => {
+            Ok(step)
+                if sync.must_refuse && (sync.job.comparison().is_some() || step == Step::Idle) =>
+            {
                 Err("a sync carries another history unasked".to_owned())
             }
             Ok(step) => Ok(End::Step(step)),
@@ -288,32 +291,23 @@ impl Run<'_> {
         }
     }
 
-    /// Notes whether the step after the state `before` has begun or ended a comparison.
-    fn compare(
-        &mut self,
-        sync: &mut Sync<'_>,
-        before: (bool, Option<Position>),
-    ) -> Result<(), String> {
-        let now = (sync.job.is_comparing(), sync.job.status().position);
+    /// Notes whether a step has begun or ended a comparison; `before` is the one that ran before it.
+    fn compare(&mut self, sync: &mut Sync<'_>, before: Option<Position>) -> Result<(), String> {
+        let now = sync.job.comparison();
+        if now == before {
+            return Ok(());
+        }
         let db = self.device.db().map_err(|error| error.to_string())?;
-        if before.0 && now != before {
-            self.count("comparisons");
-            self.resync = false;
-            let listed = self.listed.lock().clone();
-            let target = &self.network.primary.db;
-            sync.comparison.take().map_or(Ok(()), |began| {
-                self.device.with_history(|history| history.compared([&db, target], &began, &listed))
-            })?;
-        }
-        if now != before && (before.0 || now.0) {
-            self.phase += 1;
-            (sync.phase, sync.newest) = (self.phase, db.position());
-        }
-        if now.0 && sync.comparison.is_none() {
-            let tables = db.tables().map_err(|error| error.to_string())?;
-            sync.comparison = Some((db.position(), tables));
-        }
-        Ok(())
+        self.phase += 1;
+        (sync.phase, sync.newest) = (self.phase, db.position());
+        let tables = db.tables().map_err(|error| error.to_string())?;
+        let tables = std::mem::replace(&mut sync.tables, tables);
+        let Some(began) = before else { return Ok(()) };
+        self.count("comparisons");
+        self.resync = false;
+        let (listed, databases) = (self.listed.lock().clone(), [&db, &self.network.primary.db]);
+        let began = (began, tables);
+        self.device.with_history(|history| history.compared(databases, &began, &listed))
     }
 
     /// Lets time pass after a step.
