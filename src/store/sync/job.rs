@@ -37,7 +37,10 @@ macro_rules! sender {
         Sender {
             target: $job.target,
             clock: &*$job.clock,
-            until: $job.owned.unwrap_or_default().saturating_add(LEASE),
+            until: match mutant!("old-lease") {
+                true => Duration::MAX,
+                false => $job.owned.unwrap_or_default().saturating_add(LEASE),
+            },
             workers: $job.options.workers,
             split_groups: $job.options.split_groups,
             report: $job.report.as_deref(),
@@ -548,7 +551,7 @@ impl<'s> SyncJob<'s> {
     fn keep(&mut self) -> Result<()> {
         let now = self.clock.monotonic();
         let is_owned = self.owned.is_some_and(|owned| now < owned.saturating_add(LEASE / 2));
-        if is_owned { Ok(()) } else { self.save() }
+        if is_owned || mutant!("old-lease") { Ok(()) } else { self.save() }
     }
 
     /// Saves the position, at the target first.

@@ -105,9 +105,10 @@ impl Plan {
 impl Queue {
     /// Adds a commit to the last unit if the result is a group that every service accepts.
     fn join(&mut self, mut commit: Unit) {
+        let most = if mutant!("torn-commit") { 1 } else { GROUP_OPERATIONS_MAX };
         // Only a commit that is no entity group has more rows.
-        while commit.rows.len() > GROUP_OPERATIONS_MAX {
-            let rest = commit.split_at(GROUP_OPERATIONS_MAX);
+        while commit.rows.len() > most {
+            let rest = commit.split_at(most);
             self.units.push_back(std::mem::replace(&mut commit, rest));
         }
         match self.units.back_mut() {

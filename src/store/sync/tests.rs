@@ -163,7 +163,7 @@ fn imported_ranges_are_carried() {
 }
 
 #[test]
-fn rows_that_the_device_lets_go_stay_at_the_target() {
+fn trap_66_rows_that_the_device_lets_go_stay_at_the_target() {
     let (device, target) = (Device::new(), Cut::new());
     (0..4).for_each(|i| device.put("p", &i.to_string(), i));
     device.sync(&target);

@@ -35,6 +35,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("carried-expiry", "a sync deletes at the target what has expired at the source"),
     entry("past-barrier", "commits before and after a deleted range are joined"),
     entry("first-state", "of two states of a row in joined commits, the first one counts"),
+    entry("torn-commit", "the rows of one commit arrive in two groups"),
+    entry("old-lease", "a sync that fails for long goes on without a look at the position"),
     entry("ignored-rival", "a sync goes on when another one has taken the position"),
     entry("early-takeover", "a sync begins while requests of a killed one may arrive"),
     entry("early-next", "a sync goes on while a request without an answer may arrive"),

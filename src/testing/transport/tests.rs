@@ -1,20 +1,24 @@
 //! The simulated transport: many seeds, a replay, and the mutants.
 
-use super::network::Fault;
+use super::network::{AWAY, Fault};
 use super::*;
 
 const SEEDS: u64 = 300;
 
 /// A client of Azure Table storage repeats a request because its answer was lost. The first try
-/// takes effect before or after the repeat, or not at all.
+/// takes effect before or after the repeat, or not at all. A device lets rows expire, and loses power
+/// while a sync carries its changes.
 #[test]
-fn trap_65_results_agree_with_what_the_service_did_whatever_is_lost() {
+fn trap_65_trap_66_results_agree_with_what_the_service_did_whatever_is_lost() {
     let explored = explore(1 << 32, SEEDS, 2, None, |_| ());
     assert_eq!(explored.failure, None);
     let missing = |name: &&str| explored.counts.get(*name).is_none_or(|count| *count == 0);
     let names = Fault::ALL.into_iter().map(Fault::name);
     let names = names.chain(["unknown outcomes", INCREMENTS, UNKNOWN_INCREMENTS]);
     let names = names.chain(["copies", "kills of copies", "errors of copies"]);
+    let names = names.chain(["syncs", "comparisons", "kills of syncs", "syncs that give up", AWAY]);
+    let names = names.chain(["syncs that find another one", "syncs that refuse another history"]);
+    let names = names.chain(["power cuts", "restores", "repairs", "expiries at the device"]);
     assert_eq!(names.filter(missing).collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -38,6 +42,13 @@ fn mutants_are_detected() {
         "rerun-closure",
         "dropped-page",
         "saved-early",
+        "position-first",
+        "carried-expiry",
+        "first-state",
+        "ignored-rival",
+        "any-history",
+        "lost-is-empty",
+        "mirror",
     ] {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("in the list");
         let found = explore(0, 500, 2, Some(mutant.name), |_| ()).failure;

@@ -158,6 +158,7 @@ impl Device {
         if is_gone {
             // The next look of a sync is its last one.
             state.left.store(1, Ordering::Relaxed);
+            *self.network.state.lock().counts.entry("power cuts").or_default() += 1;
         }
         self.network.note(|| match &done {
             Ok(()) => format!("the device: {what}; power is off: {is_gone}"),

@@ -42,6 +42,7 @@ pub(super) struct History {
     tables: BTreeSet<String>,
     /// The number of the last commit that dropped a table.
     drops: BTreeMap<String, usize>,
+    pub(super) expiries: u64,
     /// The rows that the source did not have when a comparison ended, with its position.
     unseen: BTreeMap<Row, Position>,
 }
@@ -67,6 +68,7 @@ impl History {
             ranges: Vec::new(),
             tables: BTreeSet::new(),
             drops: BTreeMap::new(),
+            expiries: 0,
             unseen: BTreeMap::new(),
         }
     }
@@ -111,6 +113,7 @@ impl History {
                         self.delete(&table, KeyRange::all(), number);
                     }
                 }
+                Change::Expired { .. } => self.expiries += 1,
                 _ => {}
             }
         }

@@ -344,8 +344,11 @@ impl Run<'_> {
             }
             _ => (false, ""),
         };
+        if !is_fine {
+            return Err(format!("a sync ended: {}", error.chain()));
+        }
         self.count(name);
-        if is_fine { Ok(()) } else { Err(format!("a sync ended: {}", error.chain())) }
+        Ok(())
     }
 
     /// Ends a sync in order. Returns whether that succeeded.
@@ -402,6 +405,9 @@ impl Run<'_> {
             return Err("the position of the last sync is not that of the source".to_owned());
         }
         self.device.with_history(|history| {
+            let mut state = self.network.state.lock();
+            *state.counts.entry("expiries at the device").or_default() += history.expiries;
+            drop(state);
             let mut seen = Target::new(history);
             for commit in feed {
                 let commit = commit.map_err(|error| error.to_string())?;
