@@ -7,28 +7,27 @@
 //!   that takes the row from one that has not ended waits until nothing of it can take effect;
 //! * memory is bounded: a window of commits, or a page of rows.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::barrier::{Barriers, is_barrier};
+use super::barrier::Barriers;
 use super::mark::{Found, Mark};
-use super::plan::{Plan, Write};
+use super::plan::Plan;
 use super::problem::{Report, SyncProblem};
 use super::saved::Saved;
 use super::send::{Counts, Sender};
-use super::snapshot::{Snapshot, is_carried};
+use super::snapshot::Snapshot;
 use super::source::Source;
+use super::window::Window;
 use crate::clock::{Clock, SystemClock};
-use crate::db::{Change, Changes, Commit, Cursor, Position};
+use crate::db::{Changes, Cursor, Position};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{DiskFs, Fs};
 use crate::mutants::mutant;
 use crate::retry::RetryPolicy;
 use crate::rng::Rng;
-use crate::store::continuation::Continuation;
 use crate::store::table_store::TableStore;
 
 /// Borrows the parts of a job that send units.
@@ -115,19 +114,6 @@ enum Phase {
     Follow(Box<Changes>),
 }
 
-/// The changes that are being carried.
-#[derive(Default)]
-struct Window {
-    plan: Plan,
-    barriers: VecDeque<Change>,
-    import: Option<Continuation>,
-    /// The position after the window; `None` for a page of a comparison.
-    end: Option<Position>,
-    commits: u64,
-    /// A commit that was read and is not part of the window.
-    held: Option<Commit>,
-}
-
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -169,8 +155,6 @@ const LATE: Duration = Duration::from_secs(30);
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// The longest wait for new commits. Changes by another machine are found only by looking.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The maximum length of the writes of a window as JSON. One commit may be longer.
-const WINDOW_BYTES: usize = 2 << 20;
 /// The partitions that are written at once.
 const WORKERS: usize = 4;
 
@@ -597,49 +581,4 @@ fn check(position: Position, newest: Position, name: &str) -> Result<()> {
          commit is {newest}"
     );
     Err(Error::new(ErrorKind::ChangesLost, text))
-}
-
-impl Window {
-    fn is_empty(&self) -> bool {
-        self.plan.is_empty() && self.barriers.is_empty() && self.end.is_none()
-    }
-
-    /// Reads commits, up to the size of a window or to a commit with a barrier, which has a window
-    /// of its own.
-    fn fill(&mut self, changes: &mut Changes) -> Result<()> {
-        loop {
-            let commit = match self.held.take() {
-                Some(commit) => commit,
-                None => match changes.next().transpose()? {
-                    Some(commit) => commit,
-                    None => return Ok(()),
-                },
-            };
-            let has_barrier = commit.changes.iter().any(is_barrier) && !mutant!("past-barrier");
-            if has_barrier && self.end.is_some() {
-                self.held = Some(commit);
-                return Ok(());
-            }
-            self.add(commit);
-            if has_barrier || self.plan.bytes() >= WINDOW_BYTES {
-                return Ok(());
-            }
-        }
-    }
-
-    fn add(&mut self, commit: Commit) {
-        (self.end, self.commits) = (Some(commit.position), self.commits + 1);
-        let mut writes = Vec::new();
-        for change in commit.changes.into_iter().filter(|change| is_carried(change.table())) {
-            match change {
-                Change::Put { table, entity } => writes.push(Write::put(&table, entity)),
-                Change::Deleted { table, partition_key, row_key } => {
-                    writes.push(Write::delete(&table, &partition_key, &row_key));
-                }
-                barrier if is_barrier(&barrier) => self.barriers.push_back(barrier),
-                _ => {}
-            }
-        }
-        self.plan.add(writes);
-    }
 }

@@ -5,9 +5,10 @@
 //! [`TableStore`](super::TableStore). docs/OPERATIONS.md explains what it carries, and what it does
 //! not: rows that expire at the source stay at the target.
 //!
-//! Files: `job` (the steps), `plan` (which commits share a group), `send` (groups), `barrier`
-//! (tables and ranges), `snapshot` (the comparison at the start), `mark` and `saved` (positions at
-//! the target and at the source), `source`, `problem`, `state` (as another process sees it).
+//! Files: `job` (the steps), `window` (commits that are carried together), `plan` (which commits
+//! share a group), `send` (groups), `barrier` (tables and ranges), `snapshot` (the comparison at the
+//! start), `mark` and `saved` (positions at the target and at the source), `source`, `problem`,
+//! `state` (as another process sees it).
 
 mod barrier;
 mod job;
@@ -21,6 +22,7 @@ mod source;
 mod state;
 #[cfg(test)]
 mod tests;
+mod window;
 
 #[cfg(feature = "sim")]
 pub(crate) use self::barrier::contains;
