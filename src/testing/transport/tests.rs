@@ -6,8 +6,8 @@ use super::*;
 const SEEDS: u64 = 300;
 
 /// A client of Azure Table storage repeats a request because its answer was lost. The first try
-/// takes effect before or after the repeat, or not at all. A device lets rows expire, and loses power
-/// while a sync carries its changes.
+/// takes effect before or after the repeat, or not at all. A device lets rows expire, and loses
+/// power while a sync carries its changes.
 #[test]
 fn trap_65_trap_66_results_agree_with_what_the_service_did_whatever_is_lost() {
     let explored = explore(1 << 32, SEEDS, 2, None, |_| ());

@@ -291,7 +291,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes whether a step has begun or ended a comparison; `before` is the one that ran before it.
+    /// Notes whether a step, before which the comparison `before` ran, has begun or ended one.
     fn compare(&mut self, sync: &mut Sync<'_>, before: Option<Position>) -> Result<(), String> {
         let now = sync.job.comparison();
         if now == before {
