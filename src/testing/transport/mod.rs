@@ -40,7 +40,7 @@ const CLIENTS_MAX: u64 = 4;
 /// A copy follows in one of so many runs.
 const RUNS_OF_COPY: u64 = 2;
 /// One of so many runs has a sync instead of clients.
-const RUNS_OF_SYNC: u64 = 3;
+const RUNS_OF_SYNC: u64 = 2;
 
 /// The result of a run.
 #[derive(Debug, Default)]

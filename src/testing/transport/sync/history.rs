@@ -309,16 +309,21 @@ impl<'h> Target<'h> {
     }
 
     /// Checks that the rows of a partition have the state after one commit, not before the one
-    /// that they had.
+    /// that they had. A deleted range is a listing and deletes, of which a part may have arrived.
     fn check(&mut self, partition: (String, String)) -> Result<(), String> {
         let is_in = |row: &Row| (&row.0, &row.1) == (&partition.0, &partition.1);
         let rows = self.history.rows.iter().filter(|(row, _)| is_in(row));
         let rows: Vec<_> =
             rows.filter(|(row, _)| !self.history.unseen.contains_key(*row)).collect();
+        let is_row_at = |row: &Row, versions: &[Version], commit: usize| {
+            let last = versions.iter().rev().find(|version| version.commit <= commit);
+            is_state(last, self.rows.get(row))
+        };
         let is_at = |commit: usize| {
+            let is_range = self.history.ranges.iter().any(|(range, ..)| *range == commit);
+            let before = if is_range { commit.saturating_sub(1) } else { commit };
             rows.iter().all(|(row, versions)| {
-                let last = versions.iter().rev().find(|version| version.commit <= commit);
-                is_state(last, self.rows.get(*row))
+                [before, commit].into_iter().any(|commit| is_row_at(row, versions, commit))
             })
         };
         let from = self.states.get(&partition).copied().unwrap_or(0);
