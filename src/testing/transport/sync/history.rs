@@ -149,19 +149,16 @@ impl History {
         Ok(())
     }
 
-    /// Notes the rows that a comparison, which began at a position, could not carry. Checks that
-    /// it has listed those that only the target has.
+    /// Notes the rows that a comparison, which began at a position and with these tables, could not
+    /// carry. Checks that it has listed those that only the target has.
     pub(super) fn compared(
         &mut self,
         [source, target]: [&Db; 2],
         (began, tables): &(Position, Vec<String>),
         listed: &BTreeSet<Row>,
     ) -> Result<(), String> {
-        let read = |db: &Db| rows(db).map_err(|error| error.to_string());
-        let (source, target) = (read(source)?, read(target)?);
-        let lacking: Vec<Row> =
-            self.rows.keys().filter(|row| !source.contains_key(*row)).cloned().collect();
-        for row in lacking {
+        let target = rows(target).map_err(|error| error.to_string())?;
+        for row in self.mark_unseen(source, *began)? {
             let was_there = tables.iter().any(|table| table.eq_ignore_ascii_case(&row.0));
             let is_there =
                 self.drops.get(&row.0).is_none_or(|commit| self.is_until(*commit, *began));
@@ -169,9 +166,18 @@ impl History {
             if must_list && target.contains_key(&row) && !listed.contains(&row) {
                 return Err(format!("a comparison has not listed {row:?}, only at the target"));
             }
-            self.unseen.insert(row, *began);
         }
         Ok(())
+    }
+
+    /// Notes and returns the rows that the source does not have when a comparison, which began at a
+    /// position, ends or may have ended.
+    pub(super) fn mark_unseen(&mut self, source: &Db, began: Position) -> Result<Vec<Row>, String> {
+        let source = rows(source).map_err(|error| error.to_string())?;
+        let is_unseen = |row: &&Row| !source.contains_key(*row);
+        let unseen: Vec<Row> = self.rows.keys().filter(is_unseen).cloned().collect();
+        self.unseen.extend(unseen.iter().map(|row| (row.clone(), began)));
+        Ok(unseen)
     }
 
     /// Whether a commit is not after a position, or of an earlier history.

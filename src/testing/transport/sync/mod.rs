@@ -62,6 +62,8 @@ struct Run<'n> {
     is_clean: bool,
     /// Whether no request and no answer is lost any more.
     is_healed: bool,
+    /// The positions of comparisons that were killed, perhaps after they had ended.
+    cut_short: Vec<Position>,
     /// By the number of the call.
     labels: BTreeMap<usize, Label>,
     /// The rows that comparisons have listed.
@@ -117,6 +119,7 @@ pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
         phase: 0,
         is_clean: false,
         is_healed: false,
+        cut_short: Vec::new(),
         labels: BTreeMap::new(),
         listed: Arc::default(),
         rng,
@@ -130,7 +133,7 @@ impl Run<'_> {
     fn live(&mut self) -> Result<(), String> {
         for _ in 0..1 + self.rng.below(LIVES) {
             self.rest();
-            self.device.boot()?;
+            self.boot()?;
             if self.life > 0 && self.rng.chance(1, 8) {
                 self.device.replace()?;
                 self.device.boot()?;
@@ -139,6 +142,15 @@ impl Run<'_> {
         }
         self.finish()?;
         self.check()
+    }
+
+    fn boot(&mut self) -> Result<(), String> {
+        self.device.boot()?;
+        let db = self.device.db().map_err(|error| error.to_string())?;
+        for began in std::mem::take(&mut self.cut_short) {
+            self.device.with_history(|history| history.mark_unseen(&db, began).map(drop))?;
+        }
+        Ok(())
     }
 
     fn count(&self, name: &'static str) {
@@ -274,7 +286,10 @@ impl Run<'_> {
     fn step(&mut self, sync: &mut Sync<'_>) -> Result<End, String> {
         self.label(sync);
         let before = sync.job.comparison();
-        let Some(stepped) = self.survives(|| sync.job.step()) else { return Ok(End::Killed) };
+        let Some(stepped) = self.survives(|| sync.job.step()) else {
+            self.cut_short.extend(before);
+            return Ok(End::Killed);
+        };
         self.network.note(|| {
             let text = stepped.as_ref().map_err(Error::kind);
             format!("sync {}: {text:?}, {:?}", sync.life, sync.job.status().position)
@@ -366,7 +381,7 @@ impl Run<'_> {
         drop(state);
         self.network.drain();
         self.device.calm();
-        self.device.boot()?;
+        self.boot()?;
         self.device.settle()?;
         let left = Arc::new(AtomicU64::new(u64::MAX));
         self.is_healed = true;
