@@ -89,6 +89,8 @@ impl Mark {
             match error.kind() {
                 _ if error.code() == Code::TableNotFound.as_str() && self.etag.is_none() => {
                     super::send::create_table(target, TABLE)?;
+                    // After the last try this error, which would end the sync, is no longer true.
+                    continue;
                 }
                 ErrorKind::OutcomeUnknown
                 | ErrorKind::AlreadyExists

@@ -347,6 +347,16 @@ fn groups_that_are_too_large_are_split_only_if_asked() {
     assert_eq!(rows(&target.db), rows(&device.db));
 }
 
+/// The table of positions is made in the last try to write the first position.
+#[test]
+fn a_sync_begins_although_many_answers_are_lost() {
+    let (device, target) = (Device::new(), Cut::new());
+    device.put("p", "a", 1);
+    *target.fault.lock() = Some((9, Fault::NoInserts));
+    device.sync(&target);
+    assert_eq!(rows(&target.db), ["Tab/p/a=1"]);
+}
+
 #[test]
 fn a_missing_table_is_made_again() {
     let (device, target) = (Device::new(), Cut::new());

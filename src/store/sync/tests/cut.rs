@@ -30,6 +30,8 @@ pub(super) enum Fault {
     Away,
     /// The request is done, its answer is lost, and all later requests are not done.
     LostThenAway,
+    /// Inserts before the request are not done, and their outcome is unknown.
+    NoInserts,
 }
 
 impl Cut {
@@ -101,6 +103,11 @@ impl TableStore for Cut {
     }
 
     fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
+        if let Some((until, Fault::NoInserts)) = *self.fault.lock()
+            && self.requests() < until
+        {
+            return self.request(|| Err(Error::new(ErrorKind::OutcomeUnknown, "no answer")));
+        }
         self.write(table, entity.partition_key(), || self.db.insert(table, entity))
     }
 

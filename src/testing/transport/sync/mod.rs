@@ -82,7 +82,8 @@ enum Saves {
 struct Sync<'r> {
     job: SyncJob<'r>,
     client: usize,
-    life: usize,
+    /// The number that the sync got when it took the position at the target.
+    life: Option<usize>,
     phase: usize,
     /// Whether the position at the target is of another history.
     must_refuse: bool,
@@ -242,15 +243,13 @@ impl Run<'_> {
             Saves::Cursor => job.cursor(db.cursor(NAME)?),
             Saves::File | Saves::Nowhere => job,
         };
-        self.life += 1;
         self.phase += usize::from(!self.is_clean);
         self.is_clean = false;
         self.count("syncs");
-        self.network.note(|| format!("sync {} begins at client {client}", self.life));
         Ok(Sync {
             job,
             client,
-            life: self.life,
+            life: None,
             phase: self.phase,
             must_refuse: is_other && !self.resync,
             newest,
@@ -260,6 +259,8 @@ impl Run<'_> {
 
     /// Begins a call, to which the next requests of a sync belong.
     fn label(&mut self, sync: &Sync<'_>) {
+        self.life += usize::from(sync.life.is_none());
+        let life = sync.life.unwrap_or(self.life);
         let newest = sync.newest;
         let is_new = |at: Position| at.has_history_of(newest) && at >= newest;
         let is_strict =
@@ -267,7 +268,7 @@ impl Run<'_> {
         let mut state = self.network.state.lock();
         let call = state.ledger.begin(Action::Job);
         state.current[sync.client] = call;
-        self.labels.insert(call, Label { life: sync.life, phase: sync.phase, is_strict });
+        self.labels.insert(call, Label { life, phase: sync.phase, is_strict });
     }
 
     /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or has no power.
@@ -292,8 +293,11 @@ impl Run<'_> {
         };
         self.network.note(|| {
             let text = stepped.as_ref().map_err(Error::kind);
-            format!("sync {}: {text:?}, {:?}", sync.life, sync.job.status().position)
+            format!("sync {}: {text:?}, {:?}", sync.client, sync.job.status().position)
         });
+        if let Ok(Step::Busy) = stepped {
+            sync.life.get_or_insert(self.life);
+        }
         self.compare(sync, before)?;
         match stepped {
             Ok(step)
@@ -370,7 +374,7 @@ impl Run<'_> {
     fn end(&mut self, mut sync: Sync<'_>) -> Result<bool, String> {
         self.label(&sync);
         let ended = self.survives(|| sync.job.end());
-        self.network.note(|| format!("sync {} ends: {:?}", sync.life, ended.is_some()));
+        self.network.note(|| format!("sync {} ends: {:?}", sync.client, ended.is_some()));
         Ok(ended.is_some_and(|ended| ended.is_ok()))
     }
 
