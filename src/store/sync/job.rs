@@ -415,10 +415,11 @@ impl<'s> SyncJob<'s> {
         for position in [position, saved].into_iter().flatten().filter(|_| !self.options.resync) {
             check(position, newest, &self.name)?;
         }
-        // The position at the target is kept until a comparison has ended.
-        self.reached = position;
         let older = position.map(|at| saved.map_or(at, |saved| at.min(saved)));
         let start = older.filter(|_| !self.options.resync);
+        // What is after the start is sent again, so the target no longer has the states before a
+        // later position. A comparison keeps the position of the target until it has ended.
+        self.reached = start.or(position);
         let Found { is_open, problems, .. } = found.unwrap_or_default();
         self.counts.problems.store(problems, Ordering::Relaxed);
         self.save()?;

@@ -420,6 +420,30 @@ fn the_older_position_of_both_ends_counts() {
     assert!(cursor().position().unwrap() > Some(older));
 }
 
+/// A sync that starts at the older position sends older states again. If it is killed then, the
+/// next one must not start after them.
+#[test]
+fn a_sync_that_is_killed_while_it_repeats_is_repeated() {
+    let (device, target) = (Device::new(), Cut::new());
+    device.put("p", "a", 1);
+    device.sync(&target);
+    let older = device.db.position();
+    device.put("p", "a", 2);
+    device.db.table("Tab").unwrap().delete_range(&KeyRange::partition("p")).unwrap();
+    device.sync(&target);
+    assert_eq!(rows(&target.db), [""; 0]);
+    let cursor = || device.db.cursor("sync").unwrap();
+    cursor().commit(older).unwrap();
+    let mut killed = device.job(&target).cursor(cursor());
+    while rows(&target.db).is_empty() {
+        killed.step().unwrap();
+    }
+    drop(killed);
+    device.clock.advance(LONG);
+    finish(&mut device.job(&target).cursor(cursor()), &device.clock).unwrap();
+    assert_eq!(rows(&target.db), [""; 0]);
+}
+
 #[test]
 fn a_state_file_has_the_position_and_the_last_error() {
     let device = Device::new();

@@ -118,6 +118,13 @@ impl Device {
         db.ok_or_else(|| Error::new(ErrorKind::NotFound, "the device has no database"))
     }
 
+    /// Returns the state that no power cut can revert.
+    pub(super) fn durable(&self) -> std::result::Result<Db, String> {
+        let mut state = self.state.lock();
+        let follower = state.options().follow(&state.dir);
+        follower.map(|follower| follower.db()).map_err(|error| error.chain().to_string())
+    }
+
     pub(super) fn was_replaced(&self) -> bool {
         self.state.lock().replaced > 0
     }

@@ -147,7 +147,7 @@ impl Run<'_> {
 
     fn boot(&mut self) -> Result<(), String> {
         self.device.boot()?;
-        let db = self.device.db().map_err(|error| error.to_string())?;
+        let db = self.device.durable()?;
         for began in std::mem::take(&mut self.cut_short) {
             self.device.with_history(|history| history.mark_unseen(&db, began).map(drop))?;
         }
@@ -323,8 +323,10 @@ impl Run<'_> {
         let tables = std::mem::replace(&mut sync.tables, tables);
         let Some(began) = before else { return Ok(()) };
         self.count("comparisons");
+        self.network.note(|| format!("a comparison from {began} ends"));
         self.resync = false;
-        let (listed, databases) = (self.listed.lock().clone(), [&db, &self.network.primary.db]);
+        let (listed, db) = (self.listed.lock().clone(), self.device.durable()?);
+        let databases = [&db, &self.network.primary.db];
         let began = (began, tables);
         self.device.with_history(|history| history.compared(databases, &began, &listed))
     }
