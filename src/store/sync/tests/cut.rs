@@ -103,9 +103,8 @@ impl TableStore for Cut {
     }
 
     fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
-        if let Some((until, Fault::NoInserts)) = *self.fault.lock()
-            && self.requests() < until
-        {
+        let fault = *self.fault.lock();
+        if matches!(fault, Some((until, Fault::NoInserts)) if self.requests() < until) {
             return self.request(|| Err(Error::new(ErrorKind::OutcomeUnknown, "no answer")));
         }
         self.write(table, entity.partition_key(), || self.db.insert(table, entity))
