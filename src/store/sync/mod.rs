@@ -1,7 +1,7 @@
-//! Carries the changes of a database to a Table service or another database: a [`SyncJob`] reads the
-//! change feed of its [`Source`] and writes to a [`TableStore`](super::TableStore).
-//! docs/OPERATIONS.md explains what it carries, and what it does not: rows that expire at the source
-//! stay at the target.
+//! Carries the changes of a database to a Table service or another database: a [`SyncJob`] reads
+//! the change feed of its [`Source`] and writes to a [`TableStore`](super::TableStore).
+//! docs/OPERATIONS.md explains what it carries, and what it does not: rows that expire at the
+//! source stay at the target.
 //!
 //! Files: `job` (the steps), `window` (commits that are carried together), `plan` (which of them
 //! share a group), `send` (groups), `barrier` (tables and ranges), `snapshot` (the comparison at

@@ -196,7 +196,7 @@ impl History {
     pub(super) fn check_end(&self, [source, target]: [&Db; 2]) -> Result<(), String> {
         let read = |db: &Db| rows(db).map_err(|error| error.to_string());
         let tables = |db: &Db| db.tables().map_err(|error| error.to_string());
-        for name in tables(source)?.iter().filter(|name| target.table(name).is_err()) {
+        if let Some(name) = tables(source)?.iter().find(|name| target.table(name).is_err()) {
             return Err(format!("table {name} has not arrived"));
         }
         let is_known = |name: &&String| is_positions(name) || self.tables.contains(&lower(name));
