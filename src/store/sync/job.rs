@@ -36,10 +36,7 @@ macro_rules! sender {
         Sender {
             target: $job.target,
             clock: &*$job.clock,
-            until: match mutant!("old-lease") {
-                true => Duration::MAX,
-                false => $job.owned.unwrap_or_default().saturating_add(LEASE),
-            },
+            until: $job.owned.unwrap_or_default().saturating_add(LEASE),
             workers: $job.options.workers,
             split_groups: $job.options.split_groups,
             report: $job.report.as_deref(),
@@ -375,7 +372,7 @@ impl<'s> SyncJob<'s> {
         self.failures = self.failures.saturating_add(1);
         let pause = self.options.retries.pause(self.failures, &mut self.rng);
         let Some(mut pause) = pause.filter(|_| may_pass) else { return Err(error) };
-        if error.kind() == ErrorKind::OutcomeUnknown && !mutant!("early-next") {
+        if error.kind() == ErrorKind::OutcomeUnknown {
             // A late request would overwrite what follows its repeat.
             self.is_pending = true;
             pause = pause.max(LATE);
@@ -455,9 +452,7 @@ impl<'s> SyncJob<'s> {
 
     fn begin_comparison(&mut self) -> Result<Step> {
         let snapshot = Snapshot::new(self.source.view()?)?;
-        if !mutant!("unsettled") {
-            self.source.settle()?;
-        }
+        self.source.settle()?;
         self.phase = Phase::Compare(Box::new(snapshot));
         Ok(Step::Busy)
     }
@@ -468,9 +463,7 @@ impl<'s> SyncJob<'s> {
         let Phase::Compare(snapshot) = &mut self.phase else { return Ok(Step::Busy) };
         let sender = sender!(self);
         if snapshot.page(&sender, &mut self.window.plan)? {
-            if !mutant!("unsettled") {
-                self.source.settle()?;
-            }
+            self.source.settle()?;
             return Ok(Step::Busy);
         }
         let is_late = mutant!("late-position");
@@ -536,7 +529,7 @@ impl<'s> SyncJob<'s> {
     fn keep(&mut self) -> Result<()> {
         let now = self.clock.monotonic();
         let is_owned = self.owned.is_some_and(|owned| now < owned.saturating_add(LEASE / 2));
-        if is_owned || mutant!("old-lease") { Ok(()) } else { self.save() }
+        if is_owned { Ok(()) } else { self.save() }
     }
 
     /// Saves the position, at the target first.
