@@ -294,6 +294,15 @@ impl<'s> SyncJob<'s> {
         }
     }
 
+    /// Returns the tables that a running comparison still has to compare.
+    #[cfg(feature = "sim")]
+    pub(crate) fn tables_to_compare(&self) -> Vec<String> {
+        match &self.phase {
+            Phase::Compare(snapshot) => snapshot.tables.iter().cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Runs steps while `goes_on` returns true for the counts so far, until everything is carried;
     /// with `follow` also later commits. Then [ends](Self::end).
     ///

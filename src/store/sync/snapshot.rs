@@ -26,7 +26,7 @@ pub(super) struct Snapshot {
     pub(super) position: Position,
     view: Db,
     /// The tables that are left, the current one first.
-    tables: VecDeque<String>,
+    pub(super) tables: VecDeque<String>,
     current: Current,
 }
 

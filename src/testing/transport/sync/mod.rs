@@ -319,8 +319,8 @@ impl Run<'_> {
         let db = self.device.db().map_err(|error| error.to_string())?;
         self.phase += 1;
         (sync.phase, sync.newest) = (self.phase, db.position());
-        let tables = db.tables().map_err(|error| error.to_string())?;
-        let tables = std::mem::replace(&mut sync.tables, tables);
+        // A follower does not see tables whose creation is not durable yet.
+        let tables = std::mem::replace(&mut sync.tables, sync.job.tables_to_compare());
         let Some(began) = before else { return Ok(()) };
         self.count("comparisons");
         self.network.note(|| format!("a comparison from {began} ends"));
