@@ -202,7 +202,11 @@ impl Run<'_> {
             }
             match self.step(&mut syncs[chosen])? {
                 End::Step(step) => self.pass(step, count),
-                End::Killed => break,
+                End::Killed => {
+                    // A killed process does not end its syncs in order.
+                    syncs.clear();
+                    break;
+                }
                 End::Failed(error) => {
                     self.judge(&error, count)?;
                     let sync = syncs.remove(chosen);
