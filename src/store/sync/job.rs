@@ -563,10 +563,8 @@ impl<'s> SyncJob<'s> {
         let problems = self.counts.problems.load(Ordering::Relaxed);
         self.mark.write(self.target, self.reached, (self.is_pending, problems))?;
         (self.owned, self.phase, self.is_dirty) = (None, Phase::Start, false);
-        match &self.error {
-            Some(error) => self.saved.note(self.reached, error),
-            None => self.saved.write(self.reached),
-        }
+        self.saved.write(self.reached)?;
+        self.error.iter().try_for_each(|error| self.saved.note(self.reached, error))
     }
 }
 

@@ -402,6 +402,27 @@ fn a_failing_target_is_tried_again_and_a_late_request_is_waited_for() {
 }
 
 #[test]
+fn a_sync_that_ends_after_a_failure_saves_its_cursor() {
+    let (device, target) = (Device::new(), Cut::new());
+    device.put("p", "a", 1);
+    device.sync(&target);
+    let mut job = device.job(&target).cursor(device.db.cursor("sync").unwrap());
+    while step(&mut job, &device.clock).unwrap() != Step::Idle {}
+    device.put("p", "a", 2);
+    while job.status().position != Some(device.db.position()) {
+        assert_eq!(job.step().unwrap(), Step::Busy);
+    }
+    device.put("p", "a", 3);
+    *target.fault.lock() = Some((target.requests(), Fault::Refused));
+    while job.step().unwrap() == Step::Busy {}
+    *target.fault.lock() = None;
+    assert!(job.status().error.is_some());
+    job.end().unwrap();
+    let cursor = device.db.cursor("sync").unwrap();
+    assert_eq!(cursor.position().unwrap(), job.status().position);
+}
+
+#[test]
 fn the_older_position_of_both_ends_counts() {
     let (device, target) = (Device::new(), Cut::new());
     device.put("p", "a", 1);

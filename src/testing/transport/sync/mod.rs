@@ -217,8 +217,11 @@ impl Run<'_> {
         self.is_clean = false;
         while let Some(sync) = syncs.pop() {
             if !self.device.is_down() && self.rng.chance(1, 2) {
-                let is_last = syncs.is_empty();
-                self.is_clean = self.end(sync)? && is_last && count == 1;
+                let (is_last, at) = (syncs.is_empty(), sync.job.status().position);
+                let has_ended = self.end(sync)?;
+                // A sync that repeats commits keeps the position from which it does.
+                let is_saved = self.report().is_ok_and(|report| report.position == at);
+                self.is_clean = has_ended && is_saved && is_last && count == 1;
             }
         }
         Ok(())
@@ -228,7 +231,7 @@ impl Run<'_> {
     fn begin<'r>(&mut self, remote: &'r Remote, client: usize) -> EngineResult<Sync<'r>> {
         let db = self.device.db()?;
         let newest = db.position();
-        let known = Report::read(&Source::Db(db.clone()), &self.network.primary.db, NAME)?;
+        let known = self.report()?;
         let is_other = known.position.is_some_and(|at| !at.has_history_of(newest));
         let ids = Rng::from_seed(self.rng.next_u64());
         let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
@@ -259,6 +262,11 @@ impl Run<'_> {
             newest,
             tables: Vec::new(),
         })
+    }
+
+    /// Reads the state of the syncs as another process sees it.
+    fn report(&self) -> EngineResult<Report> {
+        Report::read(&Source::Db(self.device.db()?), &self.network.primary.db, NAME)
     }
 
     /// Begins a call, to which the next requests of a sync belong.
