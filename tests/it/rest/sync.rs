@@ -46,13 +46,15 @@ fn changes_are_carried_to_a_service() {
     stores.fails("sync src env:STORE --state state --resync mirror", 2, "keep");
 }
 
-/// Starts a sync that follows, and waits until it has carried a row.
+/// Starts a sync that follows, and waits until it has carried a row and saved its position.
 fn follow(stores: &Stores) -> Child {
     let mut command = stores.command("sync src env:STORE --follow --format json");
     let sync = command.stdout(Stdio::piped()).spawn().unwrap();
     put(stores, "a");
     let is_there = || stores.run("query env:STORE Tab --count").stdout == b"4\n";
     while !is_there() {}
+    let status = "sync src env:STORE --status --format json";
+    while !stores.ok(status).contains("\"lag_groups\":0,") {}
     sync
 }
 
