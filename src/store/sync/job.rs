@@ -423,8 +423,9 @@ impl<'s> SyncJob<'s> {
         }
         let older = position.map(|at| saved.map_or(at, |saved| at.min(saved)));
         let start = older.filter(|_| !self.options.resync);
-        // What is after the start is sent again, so the target no longer has the states before a
-        // later position. A comparison keeps the position of the target until it has ended.
+        // The changes after the start are sent again, which overwrites newer states of the target.
+        // So a later position is no longer true. A comparison keeps the position of the target
+        // until it has ended.
         self.reached = start.or(position);
         let Found { is_open, problems, .. } = found.unwrap_or_default();
         self.counts.problems.store(problems, Ordering::Relaxed);

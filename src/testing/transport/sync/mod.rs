@@ -41,7 +41,7 @@ const LAST_LIVES: usize = 8;
 const LAST_STEPS: usize = 1_000;
 /// In milliseconds.
 const HOUR: u64 = 3_600_000;
-/// The file with the position of a sync, beside the database.
+/// The state file of a sync. It is not in the directory of the database.
 const STATE: &str = "state";
 
 /// A run, as all its syncs see it.
