@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flate2::read::MultiGzDecoder;
+use tempfile::{NamedTempFile, TempPath};
 
 use super::failure::{Failure, Outcome};
 use crate::format::names::FileName;
@@ -71,9 +72,20 @@ pub(super) struct Overwrite {
 #[derive(Debug)]
 pub(super) struct Spool(File);
 
-/// True if both paths name the same file or directory.
+/// True if both paths name the same file or directory, whether it exists or not.
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {
-    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+    resolved(a) == resolved(b)
+}
+
+/// Returns the absolute path without links. Only existing directories are resolved.
+pub(super) fn resolved(path: &Path) -> PathBuf {
+    fn resolve(path: &Path) -> PathBuf {
+        path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => resolve(parent).join(name),
+            _ => path.to_owned(),
+        })
+    }
+    resolve(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
 }
 
 /// Opens `path`, or standard input for `-`.
@@ -202,42 +214,52 @@ impl Overwrite {
 
 /// A file that has another name until it is complete. Otherwise it is removed.
 pub(super) struct NewFile {
-    named: PathBuf,
+    incomplete: TempPath,
     path: PathBuf,
+    replaces: bool,
 }
-
-/// The suffix of the name of an incomplete file.
-const INCOMPLETE: &str = ".part";
 
 impl Overwrite {
     /// As [`create`](Self::create), but a file keeps its old contents until [`NewFile::finish`].
     pub(super) fn create_new(self, path: &Path) -> Outcome<(Option<NewFile>, BufWriter<File>)> {
-        if self.check(path)? && !path.is_file() {
+        let replaces = self.check(path)?;
+        if replaces && !path.is_file() {
             return Ok((None, self.create(path)?));
         }
         // A link stays.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let mut named = path.clone().into_os_string();
-        named.push(INCOMPLETE);
-        let named = PathBuf::from(named);
-        let file = Overwrite { force: true }.create(&named)?;
-        Ok((Some(NewFile { named, path }), file))
+        let (file, incomplete) = create_beside(&path)
+            .map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?
+            .into_parts();
+        Ok((Some(NewFile { incomplete, path, replaces }), BufWriter::new(file)))
     }
+}
+
+/// Creates a file with a name that no file has, in the directory of `path`.
+fn create_beside(path: &Path) -> io::Result<NamedTempFile> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let mut prefix = name.to_owned();
+    prefix.push(".");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".part");
+    #[cfg(unix)]
+    // As other files that the user creates, and not for the user alone.
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    builder.tempfile_in(dir.unwrap_or(Path::new(".")))
 }
 
 impl NewFile {
     pub(super) fn finish(self) -> Outcome {
-        DiskFs::new().rename(&self.named, &self.path).map_err(|error| {
-            let (named, path) = (self.named.display(), self.path.display());
-            Failure::Other(format!("cannot rename {named} to {path}: {error}"))
+        let path = &self.path;
+        let named = match self.replaces {
+            true => self.incomplete.persist(path),
+            // If another process created the file since the check, it stays.
+            false => self.incomplete.persist_noclobber(path),
+        };
+        named.map_err(|error| {
+            Failure::Other(format!("cannot write {}: {}", path.display(), error.error))
         })
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        // After a rename, there is none.
-        drop(DiskFs::new().remove(&self.named));
     }
 }
 
@@ -445,6 +467,30 @@ mod tests {
             check(create("link", true), "link is in the directory of a database");
         }
         assert_eq!(std::fs::read(dir.path().join("db/000004.sst")).unwrap(), b"rows");
+    }
+
+    #[test]
+    fn an_incomplete_file_replaces_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let part = dir.path().join("out.part");
+        std::fs::write(&part, b"of the user").unwrap();
+        let begin = |force| Overwrite { force }.create_new(&path).unwrap();
+        let (first, mut file) = begin(false);
+        let (second, _) = begin(false);
+        drop(begin(false));
+        file.write_all(b"all").unwrap();
+        drop(file);
+        first.unwrap().finish().unwrap();
+        match second.unwrap().finish() {
+            Err(Failure::Other(text)) => assert!(text.contains("out: File exists"), "{text}"),
+            _ => panic!("the file was replaced"),
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"all");
+        begin(true).0.unwrap().finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        assert_eq!(std::fs::read(&part).unwrap(), b"of the user");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "incomplete files stay");
     }
 
     #[test]

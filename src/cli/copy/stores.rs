@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Copy, put_summary};
 use crate::billing::{Bill, Prices};
 use crate::cli::endpoint::{Service, create_missing_table};
 use crate::cli::failure::{Failure, Outcome, eprint_line};
-use crate::cli::files::{append, check_outside};
+use crate::cli::files::{self, append, check_outside};
 use crate::cli::open::{Create, open, open_table, open_to_read};
 use crate::cli::output::{Format, Output, print};
 use crate::cli::progress::Progress;
@@ -64,14 +64,7 @@ struct Files {
 
 /// Returns the name by which a file of positions knows a directory, whether it exists or not.
 fn directory_name(path: &Path) -> String {
-    fn resolved(path: &Path) -> PathBuf {
-        path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) => resolved(parent).join(name),
-            _ => path.to_owned(),
-        })
-    }
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    resolved(&path).display().to_string()
+    files::resolved(path).display().to_string()
 }
 
 impl Copy {
@@ -163,7 +156,9 @@ impl Copy {
         let (positions, rejects) = (&self.stores.state, &self.rejects);
         let paths = [positions, rejects].into_iter().flatten();
         paths.into_iter().try_for_each(|path| self.check_file(path))?;
-        if positions.is_some() && positions == rejects {
+        if let (Some(positions), Some(rejects)) = (positions, rejects)
+            && files::is_same(positions, rejects)
+        {
             return Err(Failure::Usage("--state and --rejects are one file: name two".to_owned()));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -187,8 +182,7 @@ impl Copy {
     /// Fails if a file is in the directory of a database, or in the target.
     fn check_file(&self, path: &Path) -> Outcome {
         check_outside(path)?;
-        let of = |path: &Path| PathBuf::from(directory_name(path));
-        let is_in = |dir: &Path| of(path).starts_with(of(dir));
+        let is_in = |dir: &Path| files::resolved(path).starts_with(files::resolved(dir));
         match self.to.as_deref().filter(|to| is_in(to)) {
             Some(to) => {
                 let (path, to) = (path.display(), to.display());

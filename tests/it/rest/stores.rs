@@ -475,7 +475,7 @@ fn a_signature_for_a_range_of_keys_is_noted() {
     let (status, err) = run("compare src env:SIGNED --table Tab --requests");
     assert_eq!(status, Some(2), "{err}");
     assert!(err.contains("--requests would"), "{err}");
-    let (status, err) = run("copy src Tab --to env:STORE --into Two --state f --rejects f");
+    let (status, err) = run("copy src Tab --to env:STORE --into Two --state f --rejects ./f");
     assert_eq!(status, Some(2), "{err}");
 }
 
