@@ -169,7 +169,7 @@ pub use db::{Db, Follower};
 pub use error::{Code, Error, ErrorKind, Result};
 pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, IntoProperty, Seq,
-    Shape, Value, ValueRef,
+    Shape, Value, ValueRef, keys,
 };
 #[doc(inline)]
 pub use options::{Durability, Options};

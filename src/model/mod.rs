@@ -11,6 +11,7 @@ mod etag;
 #[cfg(any(feature = "time", feature = "chrono", feature = "uuid"))]
 mod foreign;
 mod guid;
+pub mod keys;
 mod limits;
 mod project;
 mod recent;

@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Code, Error, Result};
+use crate::model::keys::prefix_end;
 use crate::model::{Entity, Value};
 
 use super::tree::{CompareOp, Comparison, DEPTH_MAX, Node, Property};
@@ -84,7 +85,7 @@ impl Filter {
     /// ```
     pub fn row_prefix(partition_key: impl Into<String>, prefix: &str) -> Filter {
         let from = Filter::partition(partition_key).and(Prop(Property::RowKey).ge(prefix));
-        match behind_prefix(prefix) {
+        match prefix_end(prefix) {
             Some(end) => from.and(Prop(Property::RowKey).lt(end)),
             None => from,
         }
@@ -314,26 +315,6 @@ fn write_literal(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
         Value::DateTime(time) => write!(f, "datetime'{time}'"),
         Value::Guid(guid) => write!(f, "guid'{guid}'"),
     }
-}
-
-/// Returns the least text, in order of UTF-16 units, that is greater than all texts with this
-/// `prefix`; `None` if there is no such text.
-fn behind_prefix(prefix: &str) -> Option<String> {
-    let mut chars: Vec<char> = prefix.chars().collect();
-    while let Some(last) = chars.pop() {
-        // By UTF-16 unit, characters of two units (surrogates) sort between U+D7FF and U+E000.
-        let next = match last {
-            '\u{d7ff}' => Some('\u{10000}'),
-            '\u{10ffff}' => Some('\u{e000}'),
-            '\u{ffff}' => None,
-            _ => char::from_u32(u32::from(last) + 1),
-        };
-        if let Some(next) = next {
-            chars.push(next);
-            return Some(chars.into_iter().collect());
-        }
-    }
-    None
 }
 
 #[cfg(test)]
