@@ -29,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Files in and out", &["import", "export", "copy", "check-refs", "compare", "changes", "sync"]),
-    ("Serving", &["serve", "sas"]),
+    ("Serving", &["serve", "azurite-table", "sas"]),
     ("Care and backups", &["compact", "verify", "checkpoint", "backup", "backups", "restore"]),
     ("Damage", &["heal", "repair", "salvage", "inspect"]),
     ("Key design and load", &["partitions", "advise", "stats", "wear", "stress", "bench", "sim"]),
@@ -40,8 +40,14 @@ const GROUPS: [(&str, &[&str]); 8] = [
 /// A command that a feature adds, its purpose, the feature, and whether this build has it.
 type Optional = (&'static str, &'static str, &'static str, bool);
 
-const OPTIONAL: [Optional; 9] = [
+const OPTIONAL: [Optional; 10] = [
     ("serve", "Serve clients of Azure Table storage", "rest", cfg!(feature = "rest")),
+    (
+        "azurite-table",
+        "Serve with the options of Azurite's command",
+        "rest",
+        cfg!(feature = "rest"),
+    ),
     ("sas", "Make a shared access signature", "rest", cfg!(feature = "rest")),
     ("shell", "Type commands on one database", "shell", cfg!(feature = "shell")),
     ("completions", "Print completions for a shell", "shell", cfg!(feature = "shell")),

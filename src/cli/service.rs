@@ -1,8 +1,9 @@
-//! The commands of the Table service: `serve`, `sas`.
+//! The commands of the Table service: `serve`, `azurite-table`, `sas`.
 //!
 //! `rest` handles requests and verifies tokens.
 
 mod accounts;
+mod azurite;
 mod backups;
 mod sas;
 mod serve;
@@ -16,6 +17,7 @@ use super::failure::exit_code;
 #[derive(Subcommand)]
 pub(super) enum Command {
     Serve(Box<serve::Serve>),
+    AzuriteTable(Box<azurite::AzuriteTable>),
     Sas(Box<sas::Sas>),
 }
 
@@ -23,6 +25,7 @@ impl Command {
     pub(super) fn run(self) -> ExitCode {
         match self {
             Command::Serve(command) => command.run(),
+            Command::AzuriteTable(command) => command.run(),
             Command::Sas(command) => exit_code(command.run()),
         }
     }

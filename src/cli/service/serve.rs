@@ -94,6 +94,9 @@ pub(in crate::cli) struct Serve {
     /// Which events are logged on standard error: short lines on a terminal, JSON elsewhere
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
+    /// Whether the database is in memory.
+    #[arg(skip)]
+    in_memory: bool,
 }
 
 const SERVE_HELP: &str = r#"The development account, on loopback only because its key is public:
@@ -131,6 +134,10 @@ fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
 }
 
 impl Serve {
+    pub(super) fn in_memory(self, in_memory: bool) -> Self {
+        Self { in_memory, ..self }
+    }
+
     pub(super) fn run(self) -> ExitCode {
         let (log, guard) = LogWriter::start(self.log);
         let (status, text) = match self.serve(&log) {
@@ -176,7 +183,7 @@ impl Serve {
             let note = |text: String| log.verbatim(folded(&format!("note: {text}")).trim_end());
             db.without_companion().iter().for_each(|why| note(why.to_string()));
             // Otherwise the event `opened` tells it.
-            if db.opened().created && self.log < rest::LogLevel::Requests {
+            if db.opened().created && !self.in_memory && self.log < rest::LogLevel::Requests {
                 note(format!("created the database {}", self.path_of(config).display()));
             }
             let name = self.accounts.as_ref().map(|_| &*config.name);
@@ -222,6 +229,9 @@ impl Serve {
     fn open(&self, config: &AccountConfig) -> Outcome<Db> {
         let path = self.path_of(config);
         let targets = self.throttle.then(Targets::service);
+        if self.in_memory {
+            return Db::open_in_memory().map_err(Failure::Open);
+        }
         self.open.open(set(Db::options(), targets, Options::throttle), path)
     }
 

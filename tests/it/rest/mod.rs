@@ -13,6 +13,7 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod azurite;
 mod backups;
 mod client;
 mod extensions;
