@@ -47,7 +47,8 @@ pub fn invert(number: u64) -> String {
 ///
 /// ```
 /// use rowstone::{DateTime, keys::reverse_date};
-/// let [older, newer]: [DateTime; 2] = ["2013-01-01T00:00Z".parse()?, "2013-01-02T00:00Z".parse()?];
+/// let day = |text: &str| text.parse::<DateTime>();
+/// let (older, newer) = (day("2013-01-01T00:00Z")?, day("2013-01-02T00:00Z")?);
 /// assert!(reverse_date(newer) < reverse_date(older));
 /// # Ok::<_, rowstone::Error>(())
 /// ```
@@ -73,8 +74,8 @@ pub fn bucket(text: &str, count: u32) -> String {
 }
 
 /// Returns the least text, in the order of keys (UTF-16 units), that is greater than all texts with
-/// this `prefix`; `None` if there is no such text. The texts with the prefix are those from `prefix`
-/// on, and before this one.
+/// this `prefix`; `None` if there is no such text. The texts with the prefix are those from
+/// `prefix` to before the result.
 ///
 /// ```
 /// use rowstone::{KeyRange, keys::prefix_end};
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_21_a_prefix_ends_by_utf16_units() {
+    fn a_prefix_ends_by_utf16_units() {
         for (prefix, end) in [
             ("m4", Some("m5")),
             ("a\u{ffff}\u{ffff}", Some("b")),
