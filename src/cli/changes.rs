@@ -1,7 +1,7 @@
 //! `rowstone changes`: prints the change feed as lines of JSON.
 //!
 //! Invariants
-//! * a database that another process has open for writing is only read;
+//! * a database that another process has open for writing is only read; that process moves cursors;
 //! * a cursor advances only past changes that were written to standard output.
 //!
 //! Not here: reading changes from the logs (`db::changes`), the form of a line (`json::changes`).
@@ -15,10 +15,12 @@ use super::endpoint::Place;
 #[cfg(feature = "remote")]
 use super::endpoint::{AccountArgs, Service};
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open};
+use super::open::Create;
 use super::output::{Output, print};
-use crate::db::{Change, Changes, Cursor, Db, Position};
+use super::writer::Writer;
+use crate::db::{Change, Changes, Db, Position};
 use crate::json::changes::put_commit;
+use crate::options::Durability;
 #[cfg(feature = "remote")]
 use crate::{
     error::{Error, ErrorKind},
@@ -72,8 +74,9 @@ Only durable commits are printed. Changes are kept until they are flushed to tab
 as long as the database was opened to keep them. If requested changes are no longer kept, the
 command exits with status 1 and ChangesLost; no change is omitted silently.
 
-A cursor is stored in the database, so --cursor requires that no other process has it open.
-While another process writes, keep the position of the last line and pass it to --since.
+A cursor is stored in the database. If another process has it open, that process stores it, and
+must listen on the control socket, as `serve` and `exec` do. Otherwise keep the position of the
+last line and pass it to --since.
 
 Of a Table service, this command requires `rowstone serve --extensions` and the account's key.
 
@@ -91,29 +94,67 @@ impl ChangesCommand {
         if let Some(service) = self.account.open(&self.db)? {
             return self.run_at(&service, since);
         }
-        let db = match self.cursor {
-            Some(_) => open(&self.db, Create::Never)?,
-            // Reads only durable commits. A consumer must not see a commit that a power cut may
-            // undo.
-            None => Db::follow(&*self.db).map_err(Failure::Open)?.db(),
-        };
+        if let Some(cursor) = &self.cursor {
+            return self.run_with(cursor);
+        }
+        let db = self.follower()?;
         if self.positions {
             let (oldest, newest) = (db.oldest_position()?, db.position());
             print_positions([oldest, newest])?;
             return Ok(db.close()?);
         }
-        let cursor = self.cursor.as_deref().map(|name| db.cursor(name)).transpose()?;
-        let mut changes = match (&cursor, since) {
-            (Some(cursor), _) => cursor.changes()?,
-            (None, Some(since)) => db.changes(since)?,
-            (None, None) if self.new => db.changes(db.position())?,
-            (None, None) => db.changes(db.oldest_position()?)?,
+        let since = match since {
+            Some(since) => since,
+            None if self.new => db.position(),
+            None => db.oldest_position()?,
         };
+        let mut changes = db.changes(since)?;
+        print(|output| self.print(&mut changes, output))?;
+        Ok(db.close()?)
+    }
+
+    /// Opens a follower. It reads only durable commits: a consumer must not see a commit that a
+    /// power cut may undo.
+    fn follower(&self) -> Outcome<Db> {
+        Ok(Db::follow(&*self.db).map_err(Failure::Open)?.db())
+    }
+
+    /// Prints the changes after a cursor, and advances it.
+    fn run_with(&self, cursor: &str) -> Outcome {
+        // A moved cursor is durable already.
+        let writer = Writer::open_durable(&self.db, Create::Never, Durability::Buffered)?;
+        let cursor = |position: Option<Position>| {
+            let answer = writer.ask("cursor", |request| {
+                request.text("name", cursor);
+                position.iter().for_each(|at| request.text("position", &at.to_string()));
+            })?;
+            let position = answer.text("position").map(|text| text.parse::<Position>());
+            Outcome::Ok(position.transpose()?)
+        };
+        let since = cursor(None)?;
+        let db = match &writer {
+            Writer::Here(db) => db.clone(),
+            Writer::There(_) => self.follower()?,
+        };
+        // Store the oldest position now, because at the next run it may be a later one.
+        let since = since.map_or_else(
+            || {
+                let oldest = db.oldest_position()?;
+                cursor(Some(oldest))?;
+                Outcome::Ok(oldest)
+            },
+            Ok,
+        )?;
+        let mut changes = db.changes(since)?;
         print(|output| {
             self.print(&mut changes, output)?;
-            cursor.map_or(Ok(()), |cursor| move_cursor(&cursor, &changes))
+            match changes.position() {
+                position if position == since => Ok(()),
+                position => cursor(Some(position)).map(drop),
+            }
         })?;
-        Ok(db.close()?)
+        drop((changes, db));
+        writer.close()
     }
 
     fn print(&self, changes: &mut Changes, output: &mut Output) -> Outcome {
@@ -141,13 +182,6 @@ impl ChangesCommand {
 fn print_positions([oldest, newest]: [Position; 2]) -> Outcome {
     let line = format!("{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
     print(|output| writeln!(output, "{line}"))
-}
-
-fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
-    if cursor.position()? != Some(changes.position()) {
-        cursor.commit(changes.position())?;
-    }
-    Ok(())
 }
 
 #[cfg(feature = "remote")]

@@ -71,6 +71,8 @@ const EXEC_HELP: &str = r#"Requests:
   {"op":"ttl","table":"T","seconds":604800}   {"op":"partitions","table":"T"}
       seconds sets the lifetime of rows; 0 means that they do not expire; the
       response has the lifetime
+  {"op":"cursor","name":"N","position":"..."}
+      position moves the cursor of the change feed; the response has its position
   {"op":"export_range","table":"T","partition":"p","path":"..."}
   {"op":"import_range","table":"T","path":"..."}
   {"op":"restore","path":"...","table":"T","into":"U","generation":1,

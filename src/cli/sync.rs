@@ -16,6 +16,7 @@ use super::interrupt::Interrupt;
 use super::open::{Create, open};
 use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_counters};
 use super::progress::Progress;
+use super::writer::CursorThere;
 use crate::db::Db;
 use crate::error::{Code, Error, ErrorKind};
 use crate::json::{self, Object};
@@ -43,7 +44,8 @@ pub(super) struct SyncCommand {
     /// The name of the position at the target; databases with one target need names of their own
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = read_name)]
     name: String,
-    /// Also save the position, and the last error, in this file
+    /// Also save the position, and the last error, in this file [default: a process that has the
+    /// database open saves the position in it, if it listens on the control socket]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Append what the target refuses to this file, one JSON object per line, instead of ending
@@ -136,9 +138,15 @@ impl SyncCommand {
             .resync(self.resync.is_some())
             .allow_drop(self.allow_drop)
             .split_groups(self.split_groups);
-        if let Some(path) = &self.state {
-            job = job.state_file(path)?;
-        }
+        job = match &self.state {
+            Some(path) => job.state_file(path)?,
+            None => {
+                let cursor = CursorThere::new(&self.db, format!("sync-{}", self.name));
+                let cursor = Mutex::new(cursor);
+                let ask = move |position| cursor.lock().ok()?.ask(position);
+                job.process(Box::new(ask))
+            }
+        };
         if self.follow {
             let [min, z, max] = [1, 1, 60].map(std::time::Duration::from_secs);
             let policy = RetryPolicy::exponential_within(z, min, max);

@@ -8,6 +8,8 @@ use super::failure::{Failure, Outcome};
 use super::open::{Create, open_durable};
 use crate::control::answer::answer;
 use crate::control::client::Client;
+#[cfg(feature = "remote")]
+use crate::db::Position;
 use crate::db::{Db, PartitionRange};
 use crate::error::{Error, ErrorKind};
 use crate::json::Object;
@@ -168,6 +170,48 @@ impl Loads {
         });
         let answer = self.0.as_ref()?.borrow_mut().ask(&request, &mut |_, _| ());
         answer.and_then(|answer| answer.load()).ok()
+    }
+}
+
+/// A cursor of a database that another process may have open.
+#[cfg(feature = "remote")]
+pub(super) struct CursorThere {
+    db: PathBuf,
+    name: String,
+    /// The connection, unless no process listened or it was closed.
+    client: Option<Client>,
+}
+
+#[cfg(feature = "remote")]
+impl CursorThere {
+    pub(super) fn new(db: &Path, name: String) -> Self {
+        Self { db: db.to_owned(), name, client: None }
+    }
+
+    /// Moves the cursor to a position if one is given. Returns the position of the cursor; `None`
+    /// if it has none, if no process listens, or if an error occurs.
+    pub(super) fn ask(&mut self, position: Option<Position>) -> Option<Position> {
+        let request = object(|object| {
+            object.text("op", "cursor");
+            object.text("name", &self.name);
+            position.iter().for_each(|at| object.text("position", &at.to_string()));
+        });
+        let mut kept = self.client.take();
+        loop {
+            let is_kept = kept.is_some();
+            let mut client = match kept.take() {
+                Some(client) => client,
+                None => Client::connect(&self.db).ok()??,
+            };
+            match client.ask(&request, &mut |_, _| ()) {
+                // The process has closed the connection since the last request.
+                Err(error) if error.kind() == ErrorKind::Io && is_kept => {}
+                answer => {
+                    self.client = Some(client);
+                    return answer.ok()?.text("position")?.parse().ok();
+                }
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::db::{Backup, CopyJob, Db};
+use crate::db::{Backup, CopyJob, Db, Position};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::exec::{CopyRequest, Query, Request, Response, read_request};
 use crate::lsm::OnProgress;
@@ -64,6 +64,7 @@ pub(crate) fn answer(db: &Db, request: Request, progress: OnProgress<'_>) -> Res
         Request::DeleteRange { table, range } => done(db.table(&table)?.delete_range(&range))?,
         Request::Size { table, range } => size(db, &table, range)?,
         Request::Ttl { table, seconds } => ttl(db, &table, seconds)?,
+        Request::Cursor { name, position } => cursor(db, &name, position)?,
         Request::Gate { table, range, mode } => done(db.gate(&table, range, mode))?,
         Request::LiftGate { table, range } => done(db.lift_gate(&table, range))?,
         Request::Gates => Response::ok().gates(&db.gates()?),
@@ -134,6 +135,19 @@ fn ttl(db: &Db, table: &str, seconds: Option<u64>) -> Result<Response> {
         db.set_ttl(table, (seconds > 0).then(|| Duration::from_secs(seconds)))?;
     }
     Ok(Response::ok().counters([("seconds", db.ttl(table)?.map_or(0, |ttl| ttl.as_secs()))]))
+}
+
+fn cursor(db: &Db, name: &str, position: Option<Position>) -> Result<Response> {
+    let cursor = db.cursor(name)?;
+    let known = cursor.position()?;
+    if let Some(position) = position.filter(|_| position != known) {
+        cursor.commit(position)?;
+    }
+    let response = Response::ok();
+    Ok(match position.or(known) {
+        Some(position) => response.text("position", &position.to_string()),
+        None => response,
+    })
 }
 
 fn load(table: &Table, mode: LoadMode, entities: Vec<Result<Entity>>) -> Result<Response> {

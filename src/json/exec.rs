@@ -21,7 +21,7 @@ use super::report::{
     read_ranges,
 };
 use crate::check::VerifyReport;
-use crate::db::{ClosedGate, CopySummary, HealReport, Moved, PartitionRange};
+use crate::db::{ClosedGate, CopySummary, HealReport, Moved, PartitionRange, Position};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::{self, Members, Object, Scalar, put_array};
 use crate::model::{ETag, Entity, KeyPart, check_key};
@@ -41,7 +41,7 @@ const OPERATIONS_MAX: usize = 101;
 /// `Group` and `Load` have an error in place of each invalid operation or entity. `Reclaim` deletes
 /// a range of a table, or the whole table if the range is `None`, and frees the space. `Ttl` sets
 /// the lifetime of a table's rows if `seconds` is given (0 means that they do not expire), and
-/// returns it.
+/// returns it. `Cursor` commits a position to a cursor if it is given, and returns the cursor's.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -58,6 +58,7 @@ pub(crate) enum Request {
     DeleteRange { table: String, range: KeyRange },
     Size { table: String, range: KeyRange },
     Ttl { table: String, seconds: Option<u64> },
+    Cursor { name: String, position: Option<Position> },
     Gate { table: String, range: KeyRange, mode: GateMode },
     LiftGate { table: String, range: KeyRange },
     Gates,
@@ -171,6 +172,10 @@ fn read_maintenance(op: &str, fields: &mut Fields<'_>) -> Result<Option<Request>
     Ok(Some(match op {
         "size" => Request::Size { table: fields.table()?, range: fields.range()? },
         "ttl" => Request::Ttl { table: fields.table()?, seconds: fields.number("seconds")? },
+        "cursor" => Request::Cursor {
+            name: fields.required("name")?,
+            position: fields.string("position")?.map(|text| text.parse()).transpose()?,
+        },
         "gate" => {
             let (table, range) = (fields.table()?, fields.range()?);
             Request::Gate { table, range, mode: fields.mode()? }

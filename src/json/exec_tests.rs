@@ -29,6 +29,13 @@ fn tables_and_maintenance() {
     check(r#"{"op":"stats"}"#, "Stats");
     check(r#"{"op":"verify"}"#, "Verify");
     check(r#"{"op":"slow_queries"}"#, "SlowQueries");
+    check(r#"{"op":"cursor","name":"N"}"#, r#"Cursor { name: "N", position: None }"#);
+    let cursor = r#"{"op":"cursor","name":"N","position":"#;
+    check(
+        &format!(r#"{cursor}"00000000000000ff-7"}}"#),
+        r#"Cursor { name: "N", position: Some(Position { incarnation: 255, seq: Seq(7) }) }"#,
+    );
+    refused(&format!(r#"{cursor}"7"}}"#), "InvalidInput", "is no position");
     check(r#"{"op":"checkpoint","path":"a/b"}"#, r#"Checkpoint { path: "a/b" }"#);
     check(r#"{"op":"backup","path":"a/b"}"#, r#"Backup { path: "a/b" }"#);
 }

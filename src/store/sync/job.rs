@@ -16,7 +16,7 @@ use super::barrier::Barriers;
 use super::mark::{Found, Mark};
 use super::plan::Plan;
 use super::problem::{Report, SyncProblem};
-use super::saved::Saved;
+use super::saved::{Process, Saved};
 use super::send::{Counts, Sender};
 use super::snapshot::Snapshot;
 use super::source::Source;
@@ -227,6 +227,11 @@ impl<'s> SyncJob<'s> {
         Self { saved: Saved::Cursor(cursor), ..self }
     }
 
+    /// As [`cursor`](Self::cursor), with a database that another process has open.
+    pub(crate) fn process(self, ask: Box<Process>) -> Self {
+        Self { saved: Saved::Process(ask), ..self }
+    }
+
     /// Also drops at the target the tables that the source drops. Default: that is a problem.
     pub fn allow_drop(mut self, allow_drop: bool) -> Self {
         self.options.allow_drop = allow_drop;
@@ -412,10 +417,11 @@ impl<'s> SyncJob<'s> {
     /// Reads the positions at both ends, and takes the row at the target.
     fn start(&mut self) -> Result<Step> {
         let found = self.mark.read(self.target)?;
+        let saved = self.saved.position()?;
         let view = self.source.view()?;
         let newest = view.position();
         let position = found.as_ref().and_then(|found| found.position);
-        let saved = self.saved.position()?.filter(|saved| saved.has_history_of(newest));
+        let saved = saved.filter(|saved| saved.has_history_of(newest));
         // Without a position at the target all rows are compared, whatever the source has saved.
         let saved = saved.filter(|_| position.is_some());
         for position in [position, saved].into_iter().flatten().filter(|_| !self.options.resync) {

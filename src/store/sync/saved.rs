@@ -1,4 +1,5 @@
-//! The position of a sync at its source: in a file, or in a cursor of the database.
+//! The position of a sync at its source: in a file, or in a cursor of the database, which another
+//! process may have open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,13 @@ pub(super) enum Saved {
     Nowhere,
     File(LockedFile),
     Cursor(Cursor),
+    Process(Box<Process>),
 }
+
+/// Asks the process that has the source open to save a position, or for the saved one. Returns the
+/// saved one; `None` if there is none, or if the process does not answer. The position at the
+/// target then counts.
+pub(crate) type Process = dyn Fn(Option<Position>) -> Option<Position> + Send;
 
 /// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +50,7 @@ impl Saved {
             Self::Nowhere => Ok(None),
             Self::File(file) => Ok(read_file(file)?.position),
             Self::Cursor(cursor) => cursor.position(),
+            Self::Process(ask) => Ok(ask(None)),
         }
     }
 
@@ -58,7 +66,11 @@ impl Saved {
                     _ => cursor.commit(position),
                 }
             }
-            (Self::Cursor(_) | Self::Nowhere, _) => Ok(()),
+            (Self::Process(ask), Some(_)) => {
+                ask(position);
+                Ok(())
+            }
+            (Self::Cursor(_) | Self::Process(_) | Self::Nowhere, _) => Ok(()),
         }
     }
 
@@ -66,7 +78,7 @@ impl Saved {
     pub(super) fn note(&self, position: Option<Position>, error: &Error) -> Result<()> {
         match self {
             Self::File(file) => write_file(file, position, Some(error)),
-            Self::Cursor(_) | Self::Nowhere => Ok(()),
+            Self::Cursor(_) | Self::Process(_) | Self::Nowhere => Ok(()),
         }
     }
 }

@@ -128,8 +128,8 @@ fn commands_that_write_are_executed_by_the_process_that_has_the_database_open() 
     assert!(place.path("db/CONTROL").exists());
     assert!(place.ok("compact db").contains(" merged into "));
     assert!(place.ok("describe db others").starts_with("others: "));
-    // No request corresponds to `changes` with a cursor, so it is refused.
-    place.fails("changes db --cursor c", 2, &["open in another process", "try: "]);
+    // No request corresponds to `exec`, so it is refused.
+    place.feed("exec db", "").fails(2, &["open in another process", "try: "]);
     holder.end();
     assert!(!place.path("db/CONTROL").exists());
     assert!(place.ok("verify db").ends_with("no problems\n"));

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use rowstone::{Db, Entity};
+
 use super::stores::Stores;
 
 fn put(stores: &Stores, row: &str) {
@@ -99,4 +101,41 @@ fn a_sync_that_follows_ends_in_order() {
     let status = stores.ok("sync src env:STORE --status --format json");
     assert!(status.contains("\"open\":false,"), "{status}");
     assert!(status.contains("\"lag_groups\":0,"), "{status}");
+}
+
+/// The process that has the database open stores the position, if it listens.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_position_is_also_saved_by_the_process_that_writes() {
+    let stores = Stores::new(3);
+    let open = |listens| {
+        let options = Db::options().keep_changes(1 << 30).control(listens);
+        options.open(stores.place.path("src")).unwrap()
+    };
+    let put = |db: &Db, row: &str| {
+        db.table("Tab").unwrap().insert(Entity::new("p", row)).unwrap();
+    };
+    let sync = || stores.ok("sync src env:STORE --format json");
+    let db = open(true);
+    let saved = || db.cursor("sync-default").unwrap().position().unwrap();
+    sync();
+    let first = saved().unwrap();
+    put(&db, "a");
+    assert!(sync().contains("\"commits\":1,"));
+    assert!(saved().unwrap() > first);
+    // The state file counts instead.
+    put(&db, "b");
+    let before = saved();
+    assert!(stores.ok("sync src env:STORE --state s --format json").contains("\"commits\":1,"));
+    assert_eq!(saved(), before);
+    db.close().unwrap();
+    let db = open(false);
+    put(&db, "c");
+    assert!(sync().contains("\"commits\":1,"));
+    db.close().unwrap();
+    // The older of both positions counts.
+    let db = open(true);
+    assert!(sync().contains("\"commits\":2,"));
+    assert!(sync().contains("\"commits\":0,"));
+    db.close().unwrap();
 }
