@@ -202,7 +202,8 @@ impl ChangesCommand {
         let service = patient.as_ref().filter(|_| self.follow).unwrap_or(service);
         print(|output| {
             loop {
-                let page = service.remote().changes(since, self.follow)?;
+                let wait = if self.follow { Duration::MAX } else { Duration::ZERO };
+                let page = service.remote().changes(since, wait)?;
                 for line in page.lines.lines() {
                     self.print_line(output, line)?;
                 }
@@ -252,7 +253,7 @@ const COMMIT_MEMBERS_MAX: usize = 16;
 
 /// Explains the error of a service that has no change feed.
 #[cfg(feature = "remote")]
-fn without_feed(error: Error, service: &Service) -> Failure {
+pub(super) fn without_feed(error: Error, service: &Service) -> Failure {
     let is_absent = [ErrorKind::NotFound, ErrorKind::InvalidInput, ErrorKind::NotImplemented];
     match is_absent.contains(&error.kind()) {
         true => Failure::Usage(format!(

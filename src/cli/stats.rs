@@ -52,7 +52,7 @@ Examples:
   rowstone stats shop --format prometheus";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StatsFormat {
+pub(super) enum StatsFormat {
     /// Aligned columns with units, for people
     Table,
     /// One JSON object

@@ -9,15 +9,18 @@ use std::sync::Mutex;
 
 use clap::Args;
 
+use super::changes::without_feed;
 use super::endpoint::{AccountArgs, Place, Service};
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, append, check_outside};
 use super::interrupt::Interrupt;
 use super::open::{Create, open};
-use super::output::{Format, FormatArgs, Output, counted, print, with_thousands, write_counters};
+use super::output::{Format, Output, counted, print, with_thousands, write_counters};
 use super::progress::Progress;
+use super::stats::StatsFormat;
 use super::writer::CursorThere;
 use crate::db::Db;
+use crate::db::prometheus::{Exposition, Metric};
 use crate::error::{Code, Error, ErrorKind};
 use crate::json::{self, Object};
 use crate::model::{KeyPart, check_key};
@@ -31,8 +34,8 @@ use crate::store::{RemoteOptions, TableStore};
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct SyncCommand {
-    /// The database; another process may have it open
-    db: PathBuf,
+    /// The database; another process may have it open. Or a server with --extensions
+    db: Place,
     /// The Table service, or the directory of another database, which is created if it is missing
     target: Place,
     /// Also carry later changes, until interrupted
@@ -63,8 +66,12 @@ pub(super) struct SyncCommand {
     split_groups: bool,
     #[command(flatten)]
     account: AccountArgs,
-    #[command(flatten)]
-    format: FormatArgs,
+    /// How to print the result; `prometheus` is for --status
+    #[arg(long, value_enum, default_value_t = StatsFormat::Table)]
+    format: StatsFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format", hide = true)]
+    json: bool,
 }
 
 const HELP: &str = "\
@@ -81,10 +88,13 @@ since requests may still be under way; readers of the target may then see states
 second again. Only one sync of a name can run. Without --follow, a failing target ends the command
 after three retries; with it, the command waits for the target.
 
+The database may also be a Table service of `rowstone serve --extensions`, with the account's key.
+
 Examples:
   rowstone sync station env:STORE --follow --name station-7
   rowstone sync station env:STORE --rejects rejects.ndjson
-  rowstone sync station env:STORE --name station-7 --status --format json
+  rowstone sync station env:STORE --name station-7 --status --format prometheus
+  rowstone sync env:STATION env:STORE --follow
   rowstone sync station copy";
 
 const TAKEOVER: &str =
@@ -109,13 +119,27 @@ impl SyncCommand {
     pub(super) fn run(self) -> Outcome {
         let paths = [&self.state, &self.rejects].into_iter().flatten();
         paths.into_iter().try_for_each(|path| check_outside(path))?;
+        if self.format == StatsFormat::Prometheus && !self.status {
+            return Err(Failure::Usage("--format prometheus is for --status".to_owned()));
+        }
         // The sync repeats requests itself: each one must have ended when the next one is sent.
-        let options = RemoteOptions::new().retries(RetryPolicy::none());
-        let service = self.account.open_with(&self.target, options)?;
-        if service.is_none() && files::is_same(&self.db, &self.target) {
+        let service_at = |place| {
+            let options = RemoteOptions::new().retries(RetryPolicy::none());
+            self.account.open_with(place, options)
+        };
+        let (from, service) = (service_at(&self.db)?, service_at(&self.target)?);
+        let is_same = match (&from, &service) {
+            (Some(from), Some(service)) => from.name == service.name,
+            (None, None) => files::is_same(&self.db, &self.target),
+            _ => false,
+        };
+        if is_same {
             return Err(Failure::Usage("source and target are the same database".to_owned()));
         }
-        let source = Source::Follower(Db::follow(&self.db).map_err(Failure::Open)?);
+        let source = match &from {
+            Some(service) => served(service)?,
+            None => Source::Follower(Db::follow(&*self.db).map_err(Failure::Open)?),
+        };
         let target = match service {
             Some(service) => Target::Service(service),
             None if self.status => Target::Directory(super::open::open_to_read(&self.target)?),
@@ -132,6 +156,7 @@ impl SyncCommand {
     }
 
     fn carry(&self, source: Source, target: &Target) -> Outcome {
+        let is_served = matches!(source, Source::Remote(_));
         let rejects = self.rejects.as_deref().map(append).transpose()?.map(Mutex::new);
         let mut job = SyncJob::new(source, target.get())
             .name(&self.name)
@@ -140,11 +165,11 @@ impl SyncCommand {
             .split_groups(self.split_groups);
         job = match &self.state {
             Some(path) => job.state_file(path)?,
+            None if is_served => job,
             None => {
                 let cursor = CursorThere::new(&self.db, format!("sync-{}", self.name));
                 let cursor = Mutex::new(cursor);
-                let ask = move |position| cursor.lock().ok()?.ask(position);
-                job.process(Box::new(ask))
+                job.process(Box::new(move |position| cursor.lock().ok()?.ask(position)))
             }
         };
         if self.follow {
@@ -197,7 +222,7 @@ impl SyncCommand {
             let bill = service.bill();
             fields.extend([("transactions", bill.transactions), ("bytes_out", bill.bytes_out)]);
         }
-        write_counters(output, &fields, self.format.get())
+        write_counters(output, &fields, self.format())
     }
 
     fn print_status(&self, source: &Source, target: &dyn TableStore) -> Outcome {
@@ -208,7 +233,11 @@ impl SyncCommand {
             [("lag_groups", lag.groups), ("lag_bytes", lag.bytes), ("lag_seconds", lag.seconds)]
         });
         let (newest, problems) = (report.newest.to_string(), report.problems);
-        if self.format.get() != Format::Table {
+        if self.format == StatsFormat::Prometheus {
+            let text = self.metrics(&report, error.is_some());
+            return print(|output| output.data(text.as_bytes()));
+        }
+        if self.format() != Format::Table {
             let record = json::object(|object| {
                 object.text("name", &self.name);
                 position.iter().for_each(|position| object.text("position", position));
@@ -218,7 +247,7 @@ impl SyncCommand {
                 object.raw("problems", problems);
                 error.iter().for_each(|error| object.text("error", error));
             });
-            return print(|output| output.records(&[record], self.format.get()));
+            return print(|output| output.records(&[record], self.format()));
         }
         print(|output| {
             writeln!(output, "position  {}", position.as_deref().unwrap_or("none"))?;
@@ -237,6 +266,48 @@ impl SyncCommand {
             writeln!(output, "problems  {problems}")?;
             error.iter().try_for_each(|error| output.fold("error     ", error))
         })
+    }
+}
+
+impl SyncCommand {
+    fn format(&self) -> Format {
+        match self.format {
+            _ if self.json => Format::Json,
+            StatsFormat::Json => Format::Json,
+            StatsFormat::Csv => Format::Csv,
+            StatsFormat::Table | StatsFormat::Prometheus => Format::Table,
+        }
+    }
+
+    /// Returns the status as metrics. The lag is left out if it is not known, and so are failures
+    /// without --state.
+    fn metrics(&self, report: &Report, is_failing: bool) -> String {
+        let mut out = Exposition::new();
+        let mut put = |name: &str, kind, help, value: u64| {
+            let name = format!("rowstone_sync_{name}");
+            out.begin(&Metric { name: name.clone(), kind, help });
+            out.sample(&name, &[("name", &*self.name)], value);
+        };
+        if let Some(lag) = report.lag {
+            put("lag_groups", "gauge", "Commits that are not carried yet.", lag.groups);
+            put("lag_bytes", "gauge", "Bytes of the entities of these commits.", lag.bytes);
+            put("lag_seconds", "gauge", "Age of the oldest of these commits.", lag.seconds);
+        }
+        put("open", "gauge", "1 while a sync runs, or if it was killed.", report.is_open.into());
+        put("problems_total", "counter", "Problems, as in --rejects.", report.problems);
+        if self.state.is_some() {
+            let help = "1 if nothing was carried since the last error.";
+            put("failing", "gauge", help, is_failing.into());
+        }
+        out.into_text()
+    }
+}
+
+/// Returns a server as a source. One that is away is waited for later.
+fn served(service: &Service) -> Outcome<Source> {
+    match service.remote().positions() {
+        Err(error) if error.kind() != ErrorKind::Io => Err(without_feed(error, service)),
+        _ => Ok(Source::Remote(service.remote().clone())),
     }
 }
 

@@ -79,6 +79,29 @@ impl KeyRange {
         [&self.low, &self.high].map(|edge| edge.as_ref().map(|edge| &*edge.partition))
     }
 
+    /// Reads a range as [`Display`](fmt::Display) prints it.
+    #[cfg(all(feature = "cli", feature = "remote"))]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (is_after, text) = match text.strip_prefix('(') {
+            Some(text) => (true, text),
+            None => (false, text.strip_prefix('[')?),
+        };
+        let (low, text) = match text.strip_prefix("start") {
+            Some(text) => (None, text),
+            None => Edge::parse(text, is_after).map(|(low, text)| (Some(low), text))?,
+        };
+        if text == ")" {
+            let point = low?;
+            return Some(Self::point(point.partition, point.row?));
+        }
+        let text = text.strip_prefix(" … ")?;
+        if text == "end)" {
+            return Some(Self { low, high: None });
+        }
+        let (high, end) = Edge::parse(text, text.ends_with(']'))?;
+        [")", "]"].contains(&end).then_some(Self { low, high: Some(high) })
+    }
+
     pub(super) fn between(low: Option<Edge>, high: Option<Edge>) -> Self {
         Self { low, high }
     }
@@ -176,6 +199,18 @@ impl Edge {
         Ok(Self { partition, row, after: before.is_some() })
     }
 
+    /// Reads a printed position, and returns the rest of the text.
+    #[cfg(all(feature = "cli", feature = "remote"))]
+    fn parse(text: &str, after: bool) -> Option<(Self, &str)> {
+        let (partition, text) = unquoted(text)?;
+        let row = text.strip_prefix(", ").map(unquoted);
+        let (row, text) = match row {
+            Some(row) => row.map(|(row, text)| (Some(row), text))?,
+            None => (None, text),
+        };
+        Some((Self { partition, row, after }, text))
+    }
+
     fn key(&self, table: TableId) -> Vec<u8> {
         match (&self.row, self.after) {
             (None, false) => before_partition(table, &self.partition),
@@ -212,11 +247,59 @@ impl fmt::Display for Edge {
     }
 }
 
+/// Reads a literal that [`Quoted`] printed, and returns the rest of the text.
+#[cfg(all(feature = "cli", feature = "remote"))]
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut key = String::new();
+    let mut text = text.strip_prefix('\'')?;
+    loop {
+        let (part, rest) = text.split_once('\'')?;
+        key.push_str(part);
+        let Some(rest) = rest.strip_prefix('\'') else { return Some((key, rest)) };
+        key.push('\'');
+        text = rest;
+    }
+}
+
 /// Prints a key as a literal of the filter language.
 struct Quoted<'k>(&'k str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "'{}'", self.0.replace('\'', "''"))
+    }
+}
+
+#[cfg(all(test, feature = "cli", feature = "remote"))]
+mod tests {
+    use super::*;
+
+    fn ranges() -> [KeyRange; 12] {
+        [
+            KeyRange::all(),
+            KeyRange::partition("it's ' … '"),
+            KeyRange::partition(""),
+            KeyRange::partitions("a".."c"),
+            KeyRange::partitions("b"..="d"),
+            KeyRange::partitions("m"..),
+            KeyRange::partitions((Bound::Excluded("m"), Bound::Unbounded)),
+            KeyRange::rows("p", "a".."b']"),
+            KeyRange::rows("p", "a"..="b"),
+            KeyRange::rows("p", .."b"),
+            KeyRange::rows("p", "b"..),
+            KeyRange::point("p", "r', 's"),
+        ]
+    }
+
+    #[test]
+    fn a_printed_range_is_read_back() {
+        for range in ranges() {
+            assert_eq!(KeyRange::parse(&range.to_string()), Some(range));
+        }
+        for text in
+            ["", "(", "(start", "(start … end]x", "['p'", "['p' … 'q'", "('p')", "['p, 'r')"]
+        {
+            assert_eq!(KeyRange::parse(text), None, "{text}");
+        }
     }
 }

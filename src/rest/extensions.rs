@@ -97,10 +97,14 @@ fn exec(context: &RequestContext<'_>) -> Result<Reply, Fault> {
         Request::Count { table, filter, by_partition: false } => {
             Response::ok().counters([("count", db.table(&table)?.query(filter)?.count()?)])
         }
+        Request::Sync => {
+            db.sync()?;
+            Response::ok()
+        }
         _ => {
             let fault = Fault::from(Code::NotImplemented);
             return Err(fault.with_message(
-                "Only delete_range without reclaim, and count without by_partition, are served.",
+                "Only delete_range without reclaim, count without by_partition, and sync are served.",
             ));
         }
     };

@@ -42,19 +42,23 @@ impl Remote {
     }
 
     /// Reads the commits after a position. If there are none, the service waits for one, for
-    /// half of the time of a request at most.
+    /// `wait` and half of the time of a request at most, in whole seconds.
     ///
     /// # Errors
     /// `ChangesLost`.
-    pub(crate) fn changes(&self, since: Position, waits: bool) -> Result<ChangesPage> {
-        let mut query = vec![("since", since.to_string())];
-        if waits {
-            let wait: Duration = self.exchange().options.timeout / 2;
-            query.push(("wait", wait.as_secs().to_string()));
-        }
+    pub(crate) fn changes(&self, since: Position, wait: Duration) -> Result<ChangesPage> {
+        let wait = wait.min(self.exchange().options.timeout / 2).as_secs();
+        let query = vec![("since", since.to_string()), ("wait", wait.to_string())];
         let draft = Draft::extension("GET", "changes", query);
         let (lines, position) = self.exchange().read(&draft, response::changes)?;
         Ok(ChangesPage { lines, position })
+    }
+
+    /// Makes all commits durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let draft = Draft::extension("POST", "exec", Vec::new());
+        let draft = draft.with_json(json::object(|object| object.text("op", "sync")));
+        Answer::read(self.exchange().read(&draft, response::text)?).map(drop)
     }
 
     /// Counts the entities that match a filter; `None` if the service has no extensions.

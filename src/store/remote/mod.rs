@@ -1,8 +1,8 @@
 //! A Table service at another address: [`Remote`] is a store of tables over HTTP.
 //!
 //! Files: `client` (the verbs), `exchange` (repeats and lost answers), `request` and `response`
-//! (what is sent and received), `extensions` (of `rowstone serve`), `check` (names and keys),
-//! `transport` (connections), `endpoint` (address and credential), `options`.
+//! (what is sent and received), `extensions` (of `rowstone serve`), `feed` (its changes), `check`
+//! (names and keys), `transport` (connections), `endpoint` (address and credential), `options`.
 
 mod check;
 mod client;
@@ -10,6 +10,8 @@ pub(crate) mod endpoint;
 mod exchange;
 #[cfg(feature = "cli")]
 mod extensions;
+#[cfg(feature = "cli")]
+pub(crate) mod feed;
 mod options;
 mod request;
 mod response;

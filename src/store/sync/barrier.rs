@@ -18,7 +18,7 @@ use crate::query::KeyRange;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::quoted;
-use crate::store::table_store::{PageQuery, TableStore};
+use crate::store::table_store::PageQuery;
 
 /// Carries barriers.
 pub(super) struct Barriers<'b, 's> {
@@ -107,7 +107,7 @@ impl Barriers<'_, '_> {
         let filter = filter(range);
         let continuation = self.import.as_ref();
         let query = PageQuery { filter: &filter, top: IMPORT_PAGE, continuation, select: &[] };
-        let page = match TableStore::query(&view, table, &query) {
+        let page = match view.store().query(table, &query) {
             Err(error) if error.code() == Code::TableNotFound.as_str() => return Ok(true),
             page => page?,
         };

@@ -19,10 +19,10 @@ use super::problem::{Report, SyncProblem};
 use super::saved::{Process, Saved};
 use super::send::{Counts, Sender};
 use super::snapshot::Snapshot;
-use super::source::Source;
+use super::source::{Feed, Source};
 use super::window::Window;
 use crate::clock::{Clock, SystemClock};
-use crate::db::{Changes, Cursor, Position};
+use crate::db::{Cursor, Position};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{DiskFs, Fs};
 use crate::mutants::mutant;
@@ -108,7 +108,7 @@ enum Phase {
     /// Waits until a sync that did not end can no longer write. Then starts at a position.
     Takeover(Duration, Option<Position>),
     Compare(Box<Snapshot>),
-    Follow(Box<Changes>),
+    Follow(Box<dyn Feed>),
 }
 
 /// The result of a step.
@@ -452,7 +452,7 @@ impl<'s> SyncJob<'s> {
         match changes {
             Ok(changes) => {
                 self.reached = position;
-                self.phase = Phase::Follow(Box::new(changes));
+                self.phase = Phase::Follow(changes);
                 Ok(Step::Busy)
             }
             Err(error) if error.kind() == ErrorKind::ChangesLost => {
@@ -467,7 +467,12 @@ impl<'s> SyncJob<'s> {
     }
 
     fn begin_comparison(&mut self) -> Result<Step> {
-        let snapshot = Snapshot::new(self.source.view()?)?;
+        let view = self.source.view()?;
+        // A server may have been restored since the start.
+        if let (Phase::Follow(_), Some(reached)) = (&self.phase, self.reached) {
+            check(reached, view.position(), &self.name)?;
+        }
+        let snapshot = Snapshot::new(view)?;
         self.source.settle()?;
         self.phase = Phase::Compare(Box::new(snapshot));
         Ok(Step::Busy)
@@ -497,7 +502,7 @@ impl<'s> SyncJob<'s> {
             self.save()?;
         }
         let Phase::Follow(changes) = &mut self.phase else { return Ok(Step::Busy) };
-        match self.window.fill(changes) {
+        match self.window.fill(&mut **changes) {
             Err(error) if error.kind() == ErrorKind::ChangesLost && self.window.is_empty() => {
                 return self.begin_comparison();
             }

@@ -11,20 +11,21 @@ use super::mark;
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
 use super::send::{Sender, create_table};
-use crate::db::{Db, Position};
+use super::source::View;
+use crate::db::Position;
 use crate::error::{Code, ErrorKind, Result};
 use crate::model::Entity;
 use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::{Key, Slice, order};
-use crate::store::table_store::{Condition, PageQuery, TableStore};
+use crate::store::table_store::{Condition, PageQuery};
 
 /// A comparison in progress.
 pub(super) struct Snapshot {
     /// The position from which the feed continues afterwards.
     pub(super) position: Position,
-    view: Db,
+    view: View,
     /// The tables that are left, the current one first.
     pub(super) tables: VecDeque<String>,
     current: Current,
@@ -48,9 +49,9 @@ const PAGE_BYTES: usize = 1 << 20;
 const FIRST_PAGE: usize = 100;
 
 impl Snapshot {
-    pub(super) fn new(view: Db) -> Result<Self> {
+    pub(super) fn new(view: View) -> Result<Self> {
         let position = view.position();
-        let tables = view.tables()?.into_iter().filter(|name| is_carried(name)).collect();
+        let tables = view.store().tables()?.into_iter().filter(|name| is_carried(name)).collect();
         Ok(Self { position, view, tables, current: Current::default() })
     }
 
@@ -65,7 +66,7 @@ impl Snapshot {
         let Current { after, next, top, is_new, .. } = &self.current;
         let top = if *top == 0 { FIRST_PAGE } else { *top };
         let query = PageQuery { top, continuation: next.as_ref(), ..PageQuery::default() };
-        let page = match TableStore::query(&self.view, &table, &query) {
+        let page = match self.view.store().query(&table, &query) {
             // The source dropped the table in the meantime, which the feed tells.
             Err(error) if error.code() == Code::TableNotFound.as_str() => {
                 self.tables.pop_front();

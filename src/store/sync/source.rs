@@ -1,16 +1,27 @@
 //! The database whose changes a sync carries.
 
+use std::time::Duration;
+
 use crate::clock::TICKS_PER_SECOND;
-use crate::db::{Change, Db, Follower, Position};
+#[cfg(feature = "cli")]
+use crate::clock::{Clock, SystemClock};
+use crate::db::{Change, Changes, Commit, Db, Follower, Position};
 use crate::error::Result;
+use crate::store::table_store::TableStore;
+#[cfg(feature = "cli")]
+use crate::store::{Remote, remote::feed::RemoteChanges};
 
 /// The source of a sync.
 #[expect(clippy::large_enum_variant, reason = "a process has one")]
+#[non_exhaustive]
 pub enum Source {
     /// A database that this process has open for writing.
     Db(Db),
     /// A database that another process may write.
     Follower(Follower),
+    /// A database of `rowstone serve --extensions`, with a key of the account.
+    #[cfg(feature = "cli")]
+    Remote(Remote),
 }
 
 /// The part of a source's history that is not carried yet.
@@ -25,16 +36,97 @@ pub struct Lag {
     pub seconds: u64,
 }
 
+/// The tables and the changes of a source.
+pub(super) enum View {
+    Db(Db),
+    /// The tables may have commits after the position.
+    #[cfg(feature = "cli")]
+    Remote(Remote, Position),
+}
+
+/// The commits after a position. After an error, the next call continues with the same commit.
+pub(super) trait Feed: Send {
+    /// Returns the next commit; `None` if none is durable yet.
+    fn next(&mut self) -> Result<Option<Commit>>;
+
+    /// Waits for a commit, for `at_most` at the most.
+    fn wait(&mut self, at_most: Duration) -> Result<()>;
+}
+
+impl Feed for Changes {
+    fn next(&mut self) -> Result<Option<Commit>> {
+        Iterator::next(self).transpose()
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Result<()> {
+        Changes::wait(self, at_most)
+    }
+}
+
+#[cfg(feature = "cli")]
+impl Feed for RemoteChanges {
+    fn next(&mut self) -> Result<Option<Commit>> {
+        RemoteChanges::next(self)
+    }
+
+    /// Returns no error: the next step has it again, and pauses.
+    fn wait(&mut self, at_most: Duration) -> Result<()> {
+        RemoteChanges::wait(self, at_most).or(Ok(()))
+    }
+}
+
+impl View {
+    /// Returns the position after the newest commit.
+    pub(super) fn position(&self) -> Position {
+        match self {
+            Self::Db(db) => db.position(),
+            #[cfg(feature = "cli")]
+            Self::Remote(_, position) => *position,
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn TableStore {
+        match self {
+            Self::Db(db) => db,
+            #[cfg(feature = "cli")]
+            Self::Remote(remote, _) => remote,
+        }
+    }
+
+    /// Returns the durable commits after a position. `ChangesLost` may be the first result.
+    pub(super) fn changes(&self, since: Position) -> Result<Box<dyn Feed>> {
+        Ok(match self {
+            Self::Db(db) => Box::new(db.changes(since)?),
+            #[cfg(feature = "cli")]
+            Self::Remote(remote, _) => Box::new(RemoteChanges::new(remote.clone(), since)),
+        })
+    }
+
+    /// Returns the time in ticks.
+    fn now(&self) -> u64 {
+        match self {
+            Self::Db(db) => db.engine().env().clock.now(),
+            #[cfg(feature = "cli")]
+            Self::Remote(..) => SystemClock::new().now(),
+        }
+    }
+}
+
 impl Source {
     /// Returns the newest durable state of a follower, or the database.
-    pub(super) fn view(&self) -> Result<Db> {
-        match self {
-            Self::Db(db) => Ok(db.clone()),
+    pub(super) fn view(&self) -> Result<View> {
+        Ok(match self {
+            Self::Db(db) => View::Db(db.clone()),
             Self::Follower(follower) => {
                 follower.refresh()?;
-                Ok(follower.db())
+                View::Db(follower.db())
             }
-        }
+            #[cfg(feature = "cli")]
+            Self::Remote(remote) => {
+                let [_, newest] = remote.positions()?;
+                View::Remote(remote.clone(), newest)
+            }
+        })
     }
 
     /// Makes durable what [`view`](Self::view) shows, so that a power cut of the source reverts
@@ -43,19 +135,21 @@ impl Source {
         match self {
             Self::Db(db) => db.sync(),
             Self::Follower(_) => Ok(()),
+            #[cfg(feature = "cli")]
+            Self::Remote(remote) => remote.sync(),
         }
     }
 
     /// Returns what is not carried after a position. Reads all later commits.
     ///
     /// # Errors
-    /// Those of [`Db::changes`].
+    /// Those of [`Db::changes`]; `Io` if the server is not reached.
     pub fn lag(&self, since: Position) -> Result<Lag> {
         let mut lag = Lag::default();
         let view = self.view()?;
-        let now = view.engine().env().clock.now();
-        for commit in view.changes(since)? {
-            let commit = commit?;
+        let now = view.now();
+        let mut changes = view.changes(since)?;
+        while let Some(commit) = changes.next()? {
             let age = now.saturating_sub(commit.position.seq().ticks()) / TICKS_PER_SECOND;
             lag.groups += 1;
             lag.seconds = lag.seconds.max(age);

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use super::barrier::is_barrier;
 use super::plan::{Plan, Write};
 use super::snapshot::is_carried;
-use crate::db::{Change, Changes, Commit, Position};
+use super::source::Feed;
+use crate::db::{Change, Commit, Position};
 use crate::error::Result;
 use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
@@ -34,11 +35,11 @@ impl Window {
 
     /// Reads commits, up to the size of a window or to a commit with a barrier, which has a window
     /// of its own.
-    pub(super) fn fill(&mut self, changes: &mut Changes) -> Result<()> {
+    pub(super) fn fill(&mut self, changes: &mut dyn Feed) -> Result<()> {
         loop {
             let commit = match self.held.take() {
                 Some(commit) => commit,
-                None => match changes.next().transpose()? {
+                None => match changes.next()? {
                     Some(commit) => commit,
                     None => return Ok(()),
                 },

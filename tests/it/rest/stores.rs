@@ -28,6 +28,11 @@ pub(super) struct Stores {
 
 impl Stores {
     pub(super) fn new(rows: u32) -> Self {
+        Self::with(rows, "")
+    }
+
+    /// As [`new`](Self::new), with options of the server.
+    pub(super) fn with(rows: u32, options: &str) -> Self {
         let place = Place::new();
         let db = Db::open(place.path("src")).unwrap();
         let mut loader = db.create_table("Tab").unwrap().loader();
@@ -46,7 +51,7 @@ impl Stores {
         }
         assert_eq!(loader.finish().unwrap().loaded, u64::from(rows));
         db.close().unwrap();
-        let server = place.serve("");
+        let server = place.serve(options);
         Self { place, server }
     }
 

@@ -31,6 +31,15 @@ fn changes_are_carried_to_a_service() {
     stores.ok("compare src env:STORE --table Tab");
     let text = stores.ok("sync src env:STORE --status --state state");
     assert!(text.contains("behind    0 commits, 0 bytes, 0 s"), "{text}");
+    let text = stores.ok("sync src env:STORE --status --state state --format prometheus");
+    for metric in ["lag_groups", "lag_bytes", "lag_seconds", "open", "problems_total", "failing"] {
+        let sample = format!("\nrowstone_sync_{metric}{{name=\"default\"}} 0\n");
+        assert!(text.contains(&sample), "{metric}: {text}");
+    }
+    // Without a position the lag is not known, and without --state the last error is not.
+    let text = stores.ok("sync src env:STORE --status --name x --format prometheus");
+    assert!(!text.contains("lag") && !text.contains("failing"), "{text}");
+    stores.fails("sync src env:STORE --format prometheus", 2, "--status");
     // Another database needs a name of its own.
     stores.ok(r#"put other Tab {"PartitionKey":"o","RowKey":"a"}"#);
     stores.fails("sync other env:STORE", 1, "try: --resync keep");
@@ -41,6 +50,7 @@ fn changes_are_carried_to_a_service() {
     stores.ok("drop-table other Tab --yes");
     stores.fails("sync other env:STORE --name other", 1, "try: --allow-drop");
     stores.fails("sync src src", 2, "the same");
+    stores.fails("sync env:STORE copy", 2, "has no change feed");
     stores.fails("sync src src/copy", 1, "would be lost with it");
     stores.fails("sync src env:STORE --name a/b", 2, "a name has");
     stores.fails("sync src env:STORE --name=", 2, "a name has");
@@ -138,4 +148,43 @@ fn the_position_is_also_saved_by_the_process_that_writes() {
     assert!(sync().contains("\"commits\":2,"));
     assert!(sync().contains("\"commits\":0,"));
     db.close().unwrap();
+}
+
+#[test]
+fn changes_are_carried_from_a_server_with_extensions() {
+    let [stores, other] = [800, 0].map(|rows| Stores::with(rows, "--extensions"));
+    let at_other = format!("UseDevelopmentStorage=true;TableEndpoint={}", other.url());
+    stores.ok("copy src Tab --to env:STORE");
+    let first = stores.ok("sync env:STORE copy --format json");
+    assert!(first.contains("\"commits\":0,\"rows\":800,"), "{first}");
+    stores.ok("compare env:STORE copy --table Tab");
+    stores.ok(r#"put env:STORE New {"PartitionKey":"it's","RowKey":"a","N@odata.type":"Edm.Int64","N":"7"}"#);
+    stores.ok(r#"put env:STORE Tab {"PartitionKey":"p","RowKey":"a","N":1}"#);
+    stores.ok("delete env:STORE Tab p a");
+    let delete = |partition: &str| {
+        let mut command = stores.command("delete env:STORE Tab --yes --partition");
+        assert!(command.arg(partition).stdout(Stdio::null()).status().unwrap().success());
+    };
+    delete("it's 0");
+    let behind = stores.ok("sync env:STORE copy --status --format json");
+    assert!(behind.contains("\"lag_groups\":5,"), "{behind}");
+    let second = stores.ok("sync env:STORE copy --state state --format json");
+    assert!(second.contains("\"commits\":5,"), "{second}");
+    assert_eq!(stores.ok("query copy Tab --count"), "100\n");
+    for table in ["Tab", "New"] {
+        stores.ok(&format!("compare env:STORE copy --table {table}"));
+    }
+    // To another server, with waits for commits.
+    let mut command = stores.command("sync env:STORE env:OTHER --follow --format json");
+    let mut sync = command.env("OTHER", &at_other).stdout(Stdio::null()).spawn().unwrap();
+    let is_there = |count: &[u8]| other.run("query env:STORE Tab --count").stdout == count;
+    while !is_there(b"100\n") {}
+    delete("it's 1");
+    stores.ok(r#"put env:STORE Tab {"PartitionKey":"p","RowKey":"b","N":2}"#);
+    while !is_there(b"1\n") {}
+    signal(&sync, "-TERM");
+    assert!(sync.wait().unwrap().success());
+    let mut command = stores.command("compare env:STORE env:OTHER --table Tab");
+    assert!(command.env("OTHER", &at_other).status().unwrap().success());
+    stores.fails("sync env:STORE env:STORE", 2, "the same");
 }
