@@ -79,6 +79,27 @@ impl KeyRange {
         [&self.low, &self.high].map(|edge| edge.as_ref().map(|edge| &*edge.partition))
     }
 
+    /// Returns the PartitionKey of a range of rows, and the keys at which the range begins and
+    /// before which it ends: RowKeys, or PartitionKeys if it has whole partitions. `None` for a
+    /// range of parts of several partitions.
+    #[cfg(all(feature = "cli", feature = "remote"))]
+    pub(crate) fn bounds(&self) -> Option<(Option<&str>, [Option<String>; 2])> {
+        // No key contains U+0001, so this is the position directly after a key.
+        let cut = |key: &str, after: bool| format!("{key}{}", if after { "\u{1}" } else { "" });
+        let edges = [&self.low, &self.high].map(Option::as_ref);
+        if let [Some(low), Some(high)] = edges
+            && low.partition == high.partition
+            && (low.row.is_some() || !low.after)
+            && (high.row.is_some() || high.after)
+        {
+            let row = |edge: &Edge| edge.row.as_ref().map(|row| cut(row, edge.after));
+            return Some((Some(&low.partition), [row(low), row(high)]));
+        }
+        let is_whole = edges.iter().flatten().all(|edge| edge.row.is_none());
+        let partition = |edge: &Edge| cut(&edge.partition, edge.after);
+        is_whole.then(|| (None, edges.map(|edge| edge.map(partition))))
+    }
+
     /// Reads a range as [`Display`](fmt::Display) prints it.
     #[cfg(all(feature = "cli", feature = "remote"))]
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -289,6 +310,32 @@ mod tests {
             KeyRange::rows("p", "b"..),
             KeyRange::point("p", "r', 's"),
         ]
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_range() {
+        for range in ranges() {
+            let (partition, bounds) = range.bounds().unwrap();
+            let [from, to] = bounds.each_ref().map(Option::as_deref);
+            let between = (
+                from.map_or(Bound::Unbounded, Bound::Included),
+                to.map_or(Bound::Unbounded, Bound::Excluded),
+            );
+            let found = match partition {
+                Some(partition) => KeyRange::rows(partition, between),
+                None => KeyRange::partitions(between),
+            };
+            for (pk, rk) in ["a", "b", "c", "d", "m", "n", "p", "it's ' … '", ""]
+                .into_iter()
+                .flat_map(|pk| ["", "a", "a\u{20}", "b", "b']", "c", "r', 's"].map(|rk| (pk, rk)))
+            {
+                let key = before_row(TableId(7), pk, rk);
+                let has = |range: &KeyRange| range.span(TableId(7)).contains(&key);
+                assert_eq!(has(&found), has(&range), "{range} {found} {pk:?} {rk:?}");
+            }
+        }
+        let edge = |pk: &str| Some(Edge::of_row(pk, "r", false));
+        assert_eq!(KeyRange::between(edge("p"), edge("q")).bounds(), None);
     }
 
     #[test]

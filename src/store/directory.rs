@@ -5,7 +5,7 @@ use super::table_store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::db::Db;
 use crate::error::{Code, Result};
 use crate::model::{ETag, Entity};
-use crate::query::Token;
+use crate::query::{KeyRange, Token};
 use crate::table::EntityGroup;
 
 impl TableStore for Db {
@@ -79,6 +79,10 @@ impl TableStore for Db {
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         // As in the answer of a service, the first operation fails.
         self.table(table).map_err(|error| error.at_index(0))?.commit(group)
+    }
+
+    fn delete_range(&self, table: &str, range: &KeyRange) -> Result<bool> {
+        self.table(table)?.delete_range(range).map(|()| true)
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

@@ -3,6 +3,7 @@
 use super::continuation::Continuation;
 use crate::error::Result;
 use crate::model::{ETag, Entity};
+use crate::query::KeyRange;
 use crate::table::EntityGroup;
 
 /// A store of tables: a [`Db`](crate::Db), or a Table service at another address.
@@ -87,6 +88,16 @@ pub trait TableStore: Send + Sync {
     /// # Errors
     /// `InvalidInput` for a malformed filter and for a continuation of another store.
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage>;
+
+    /// Deletes all entities of a range in one commit, if the store can; Azure Table storage cannot.
+    /// Returns whether it was done.
+    ///
+    /// # Errors
+    /// `NotFound` if the table does not exist.
+    fn delete_range(&self, table: &str, range: &KeyRange) -> Result<bool> {
+        let _ = (table, range);
+        Ok(false)
+    }
 
     /// Inserts an entity or replaces it: [`replace`](Self::replace) with [`Condition::None`].
     fn upsert(&self, table: &str, entity: &Entity) -> Result<ETag> {

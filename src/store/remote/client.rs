@@ -17,6 +17,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::mutants::mutant;
+#[cfg(feature = "cli")]
+use crate::query::KeyRange;
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
 use crate::store::pages::Repeats;
@@ -394,6 +396,11 @@ impl TableStore for Remote {
             let keys = error.index().and_then(|index| operations.get(index)).map(Operation::keys);
             self.about(error, table, keys)
         })
+    }
+
+    #[cfg(feature = "cli")]
+    fn delete_range(&self, table: &str, range: &KeyRange) -> Result<bool> {
+        self.delete_range_at_once(table, range)
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

@@ -10,6 +10,7 @@ use crate::db::Position;
 use crate::error::{Error, ErrorKind, Result, quoted};
 use crate::json::exec::Answer;
 use crate::json::{self, Object};
+use crate::query::KeyRange;
 
 /// A page of the change feed of a service.
 pub(crate) struct ChangesPage {
@@ -88,6 +89,26 @@ impl Remote {
         let (row, id, etag, is_once) = (None, None, None, false);
         let write = Write { draft, table, object, row, id, etag, is_once };
         self.exchange().write(&write, response::text, |_| String::new()).map(drop)
+    }
+
+    /// Deletes the entities of a range in one commit. Returns false, and does nothing, if the
+    /// service has no extensions, and for a range that no request can name.
+    pub(super) fn delete_range_at_once(&self, table: &str, range: &KeyRange) -> Result<bool> {
+        let Some((partition, bounds)) = range.bounds() else { return Ok(false) };
+        if !self.has_extensions()? {
+            return Ok(false);
+        }
+        let names = match partition {
+            Some(_) => ["from", "to"],
+            None => ["from_partition", "to_partition"],
+        };
+        self.delete_range(table, |object| {
+            partition.iter().for_each(|key| object.text("partition", key));
+            for (name, bound) in names.into_iter().zip(&bounds) {
+                bound.iter().for_each(|key| object.text(name, key));
+            }
+        })?;
+        Ok(true)
     }
 
     fn malformed(&self, what: &str) -> Error {

@@ -82,8 +82,15 @@ impl Barriers<'_, '_> {
         self.sender.tell(SyncProblemKind::Kept, table, None, text.to_owned())
     }
 
-    /// Plans the deletes of a page of rows of the target.
+    /// Deletes the range in one commit if the target can. Otherwise plans the deletes of a page of
+    /// its rows. Nothing is sent after a lost answer until the delete can no longer take effect, so
+    /// it removes no rows of later commits.
     fn delete_range(&mut self, table: &str, range: &KeyRange) -> Result<bool> {
+        match self.sender.target.delete_range(table, range) {
+            Ok(false) => {}
+            Err(error) if error.code() != Code::TableNotFound.as_str() => return Err(error),
+            _ => return Ok(true),
+        }
         let side = Side { store: self.sender.target, table };
         let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
         let mut pages = side.pages(vec![filter(range)], &keys, PAGE_MAX);

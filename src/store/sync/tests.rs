@@ -145,6 +145,27 @@ fn tables_and_ranges_are_carried_in_order() {
 }
 
 #[test]
+fn a_target_that_deletes_ranges_is_asked_to() {
+    let device = Device::new();
+    let target = options(&device.fs, &device.clock).open("target").unwrap();
+    ["a", "b", "c"].iter().for_each(|rk| device.put("p", rk, 1));
+    device.sync(&target);
+    let since = target.position();
+    let range = KeyRange::rows("p", "b"..);
+    device.db.table("Tab").unwrap().delete_range(&range).unwrap();
+    device.put("p", "c", 2);
+    // The target has no such table.
+    device.db.create_table("Gone").unwrap();
+    device.db.table("Gone").unwrap().delete_range(&range).unwrap();
+    device.sync(&target);
+    assert_eq!(rows(&target), ["Tab/p/a=1", "Tab/p/c=2"]);
+    let commits = target.changes(since).unwrap().map(|commit| commit.unwrap());
+    let changes: Vec<_> = commits.flat_map(|commit| commit.changes).collect();
+    assert!(changes.contains(&Change::RangeDeleted { table: "Tab".to_owned(), range }));
+    assert!(!changes.iter().any(|change| matches!(change, Change::Deleted { .. })));
+}
+
+#[test]
 fn imported_ranges_are_carried() {
     let (device, target) = (Device::new(), Cut::new());
     let from = options(&device.fs, &device.clock).open("from").unwrap();

@@ -186,5 +186,12 @@ fn changes_are_carried_from_a_server_with_extensions() {
     assert!(sync.wait().unwrap().success());
     let mut command = stores.command("compare env:STORE env:OTHER --table Tab");
     assert!(command.env("OTHER", &at_other).status().unwrap().success());
+    // The target deletes ranges, too.
+    let changes = other.ok("changes env:STORE");
+    assert!(
+        changes.contains(r#""op":"delete-range","table":"Tab","range":"['it''s 1'"#),
+        "{changes}"
+    );
+    assert!(!changes.contains(r#""op":"delete","#), "{changes}");
     stores.fails("sync env:STORE env:STORE", 2, "the same");
 }
