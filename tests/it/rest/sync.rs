@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rowstone::{Db, Entity};
 
+use super::Place;
 use super::stores::Stores;
 
 fn put(stores: &Stores, row: &str) {
@@ -185,7 +186,7 @@ fn changes_are_carried_from_a_server_with_extensions() {
     signal(&sync, "-TERM");
     assert!(sync.wait().unwrap().success());
     let mut command = stores.command("compare env:STORE env:OTHER --table Tab");
-    assert!(command.env("OTHER", &at_other).status().unwrap().success());
+    assert!(command.env("OTHER", &at_other).output().unwrap().status.success());
     // The target deletes ranges, too.
     let changes = other.ok("changes env:STORE");
     assert!(
@@ -194,4 +195,32 @@ fn changes_are_carried_from_a_server_with_extensions() {
     );
     assert!(!changes.contains(r#""op":"delete","#), "{changes}");
     stores.fails("sync env:STORE env:STORE", 2, "the same");
+}
+
+#[test]
+fn a_sync_from_a_server_ends_when_the_server_is_restored() {
+    let place = Place::new();
+    let server = place.serve("--extensions").with_table();
+    let store = server.connection();
+    let listen = format!("--listen {} --extensions", server.at);
+    let command = |arguments: &str| {
+        let mut command = place.command(arguments);
+        command.env("STORE", &store);
+        command
+    };
+    let mut sync = command("sync env:STORE copy --follow");
+    let sync = sync.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let status = || command("sync env:STORE copy --status --format json").output().unwrap().stdout;
+    while !String::from_utf8(status()).unwrap().contains("\"lag_groups\":0,") {}
+    server.stop();
+    for arguments in ["backup db kept", "restore kept again"] {
+        assert!(command(arguments).stdout(Stdio::null()).status().unwrap().success());
+    }
+    std::fs::rename(place.path("db"), place.path("old")).unwrap();
+    std::fs::rename(place.path("again"), place.path("db")).unwrap();
+    let _server = place.serve(&listen);
+    let output = sync.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("was restored") && err.contains("--resync keep"), "{err}");
 }
