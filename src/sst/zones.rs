@@ -14,7 +14,8 @@ use crate::codec::{same_short, shared_len};
 use crate::format::Kind;
 use crate::format::zones::{
     COLUMNS_MAX, HEAD_BYTES, NAME_BYTES_MAX, NO_VALUES, PREFIX_BYTES_MAX, ZONE_BLOCKS, ZoneColumn,
-    ZoneMeta, ZoneValues, double_key, encode, flag, head, is_cut_text, order_key, presence,
+    ZoneMeta, ZoneValues, bytes_key, double_key, encode, flag, head, is_cut_text, order_key,
+    presence,
 };
 use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
 use crate::sort::sort_by;
@@ -76,6 +77,8 @@ struct Bounds {
     /// True if every put in the block, page or file has a value in this column.
     all: bool,
     nan: bool,
+    /// The least and the greatest order key. Those of a text or byte string are of its first bytes,
+    /// and not encoded.
     min: u64,
     max: u64,
     /// The least text or byte string, truncated to the bytes that the format can store (prefix and
@@ -423,17 +426,29 @@ impl Bounds {
 
     #[inline]
     fn add_text(&mut self, edm: EdmType, bytes: &[u8]) {
+        // The first bytes of most texts are strictly between those of the bounds.
+        if let Some(first) = bytes.first_chunk()
+            && (edm == EdmType::Binary || first.is_ascii())
+            && (self.min.saturating_add(1)..self.max).contains(&bytes_key(*first))
+        {
+            return;
+        }
         let bytes = bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes);
-        if self.rows == 1 {
+        // A text equal to the minimum is frequent if there are few distinct texts.
+        if self.rows == 1 || !same_short(bytes, &self.min_text) {
+            self.add_bound(edm, bytes);
+        }
+    }
+
+    /// Adds a text or byte string that may be a new bound.
+    fn add_bound(&mut self, edm: EdmType, bytes: &[u8]) {
+        if self.rows == 1 || is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
+            self.min = head(edm, bytes);
+        }
+        if self.rows == 1 || is_less(edm, &self.max_text, bytes) {
             replace(&mut self.max_text, bytes);
-        } else if same_short(bytes, &self.min_text) {
-            // A text equal to the minimum changes no bound. This case is frequent if there are few
-            // distinct texts.
-        } else if is_less(edm, bytes, &self.min_text) {
-            replace(&mut self.min_text, bytes);
-        } else if is_less(edm, &self.max_text, bytes) {
-            replace(&mut self.max_text, bytes);
+            self.max = head(edm, bytes);
         }
     }
 

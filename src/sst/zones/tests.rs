@@ -165,6 +165,31 @@ fn an_unreadable_row_makes_its_zones_unbounded() {
 }
 
 #[test]
+fn bounds_are_those_of_all_texts() {
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) as usize % below
+    };
+    let letters = ["a", "b", "\0", "z", "\u{e000}", "\u{10000}", "\u{7ff}"];
+    for _ in 0..2_000 {
+        let mut text = || (0..random(11)).map(|_| letters[random(letters.len())]).collect();
+        let texts: Vec<String> = (0..9).map(|_| text()).collect();
+        let mut bounds = [(); 2].map(|()| Bounds::NONE);
+        for text in &texts {
+            bounds[0].add_variable(EdmType::String, Some(text.as_bytes()));
+            bounds[1].add_variable(EdmType::Binary, Some(text.as_bytes()));
+        }
+        let order = |a: &&String, b: &&String| a.encode_utf16().cmp(b.encode_utf16());
+        let [least, greatest] = [texts.iter().min_by(order), texts.iter().max_by(order)];
+        assert_eq!(bounds[0].min_text, least.unwrap().as_bytes(), "{texts:?}");
+        assert_eq!(bounds[0].max_text, greatest.unwrap().as_bytes(), "{texts:?}");
+        assert_eq!(bounds[1].min_text, texts.iter().min().unwrap().as_bytes(), "{texts:?}");
+        assert_eq!(bounds[1].max_text, texts.iter().max().unwrap().as_bytes(), "{texts:?}");
+    }
+}
+
+#[test]
 fn long_texts_share_a_prefix_of_at_most_255_bytes() {
     #[track_caller]
     fn check(texts: &[&str], prefix: &str, min: &[u8], max: &[u8]) {
