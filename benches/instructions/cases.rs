@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rowstone::bench_support::LogRecord;
 use rowstone::{
-    Binary, DateTime, Db, Durability, Entity, EntityGroup, Guid, KeyRange, Options, Query,
-    RowDecoder, RowView, Table,
+    Binary, DateTime, Db, Durability, Entity, EntityEncoder, EntityGroup, Guid, KeyRange, Options,
+    Query, RowDecoder, RowView, Table, ValueRef,
     clock::Clock,
     options::{Background, Codec},
 };
@@ -34,6 +34,7 @@ pub struct Case {
 /// The number of rows in a table that cases read.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
+const SITES: [&str; 3] = ["site-100", "site-250", "site-499"];
 /// 2024-01-01 in ticks of 100 ns since 1601.
 const START: u64 = 133_485_408_000_000_000;
 
@@ -45,6 +46,7 @@ pub const CASES: &[Case] = &[
     case("build an entity", 1_000, build),
     case("upsert, built and handed to the system", 2_000, upsert),
     case("upsert in a group of 100, an entity", 2_000, groups),
+    case("upsert of properties in a group of 100, an entity", 2_000, property_groups),
     case("insert if absent, above a file", 2_000, insert),
     case("insert if absent in a group of 100, above a file, an entity", 2_000, insert_groups),
     case("merge of one property, from a file", 1_000, merge),
@@ -180,16 +182,25 @@ fn entity(i: u64) -> Entity {
     entity_in(&partition_key(i), &row_key(i), i)
 }
 
+/// Returns the pseudo-random number from which the values of row `i` are made.
+fn u64_of(i: u64) -> u64 {
+    (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn recorded(i: u64) -> DateTime {
+    DateTime::from_ticks(START + i * 10_000_000).expect("a date")
+}
+
 fn entity_in(partition_key: &str, row_key: &str, i: u64) -> Entity {
-    let random = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let random = u64_of(i);
     Entity::new(partition_key, row_key)
         .with("Alarm", random.is_multiple_of(10))
         .with("Load", (random >> 40) as i32 % 1_000)
         .with("Note", "nothing to report")
-        .with("Recorded", DateTime::from_ticks(START + i * 10_000_000).expect("a date"))
+        .with("Recorded", recorded(i))
         .with("Sequence", i as i64)
         .with("Signature", Binary(random.to_le_bytes().to_vec()))
-        .with("Site", ["site-100", "site-250", "site-499"][(random >> 50) as usize % 3])
+        .with("Site", SITES[(random >> 50) as usize % 3])
         .with("Temperature", (random >> 30) as f64 / 1e9)
         .with("Trace", Guid::from_bytes([i as u8; 16]))
         .with("Voltage", 3.3)
@@ -227,6 +238,37 @@ fn groups(n: u64) {
                 group.upsert(entity_in(partition_key, row_key, i)).expect("one partition");
             }
             ground.table.commit(group).expect("room on the disk");
+        }
+    });
+}
+
+/// Upserts groups of properties, from which no entity is built.
+fn property_groups(n: u64) {
+    let ground = empty();
+    ground.table.upsert(entity(ROWS)).expect("room on the disk");
+    let keys: Vec<_> = (0..n).map(|i| (partition_key(i), row_key(i))).collect();
+    let (mut encoder, mut group) = (EntityEncoder::default(), EntityGroup::new(""));
+    measured_part(&mut || {
+        for chunk in keys.chunks(100) {
+            group.reset(&chunk[0].0);
+            for (i, (_, row_key)) in (0..).zip(chunk) {
+                let random = u64_of(i);
+                let signature = random.to_le_bytes();
+                let mut row = [
+                    ("Alarm", ValueRef::Boolean(random.is_multiple_of(10))),
+                    ("Load", ValueRef::Int32((random >> 40) as i32 % 1_000)),
+                    ("Note", ValueRef::String("nothing to report")),
+                    ("Recorded", ValueRef::DateTime(recorded(i))),
+                    ("Sequence", ValueRef::Int64(i as i64)),
+                    ("Signature", ValueRef::Binary(&signature)),
+                    ("Site", ValueRef::String(SITES[(random >> 50) as usize % 3])),
+                    ("Temperature", ValueRef::Double((random >> 30) as f64 / 1e9)),
+                    ("Trace", ValueRef::Guid(Guid::from_bytes([i as u8; 16]))),
+                    ("Voltage", ValueRef::Double(3.3)),
+                ];
+                group.upsert_properties(&mut encoder, row_key, &mut row).expect("one partition");
+            }
+            ground.table.commit(&group).expect("room on the disk");
         }
     });
 }

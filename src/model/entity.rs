@@ -21,7 +21,7 @@ use super::row::{Body, NewRow, Row, RowRef, ShapeRef};
 use super::row_limits;
 use super::seq::Seq;
 use super::shape::{Outline, Shape, Walk};
-use super::shapes::{Interned, Numbers, Shapes};
+use super::shapes::{Interned, Numbers, ShapeList, Shapes};
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::{Error, Result, quoted};
@@ -410,6 +410,36 @@ impl Entity {
                 let mut body = Vec::with_capacity(body_bytes);
                 shape.encode_body(values, &mut body);
                 Ok(NewRow { number: id, shape: ShapeRef::Own(shape), body: Body::Owned(body) })
+            }
+        }
+    }
+
+    /// Appends the body of the row to be written to `out`, and returns the index of its shape in
+    /// `shapes`. After an error nothing is appended. Requires: the keys were checked.
+    pub(super) fn append_row(&self, shapes: &mut ShapeList, out: &mut Vec<u8>) -> Result<usize> {
+        let (pk, rk) = self.key_bytes();
+        let key_units_max = pk.len() + rk.len();
+        match &self.repr {
+            Repr::Stored(stored) => {
+                let (row, shape) = (stored.row(), &stored.shape);
+                row_limits::check_row_limits(key_units_max, || Ok(self.key_units()), &row)?;
+                out.extend_from_slice(row.body);
+                let is = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
+                Ok(shapes.place(is, || Arc::clone(shape)))
+            }
+            Repr::Built(built) => {
+                built.refused.as_ref().map_or(Ok(()), |refused| refused.check(None))?;
+                let outline = built.outline();
+                let place =
+                    shapes.place(|shape| outline.fits(shape), || Arc::new(outline.to_shape()));
+                let shape = shapes.get(place);
+                let values = built.properties.iter().map(|(_, value)| value.as_ref());
+                let key_units = || self.key_units();
+                let body_bytes =
+                    row_limits::check_values(key_units_max, key_units, shape, values.clone())?;
+                out.reserve(body_bytes);
+                shape.encode_body(values, out);
+                Ok(place)
             }
         }
     }

@@ -16,6 +16,7 @@ mod limits;
 mod project;
 mod recent;
 mod row;
+mod row_buffer;
 mod row_limits;
 mod seq;
 #[cfg(feature = "serde")]
@@ -52,6 +53,7 @@ pub(crate) use limits::{
 pub(crate) use project::Projector;
 pub(crate) use recent::Recent;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
+pub(crate) use row_buffer::{BufferedRow, RowBuffer};
 pub(crate) use row_limits::check_row_limits;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) use shape::Field;

@@ -196,6 +196,21 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
+    /// Appends the body of the properties that were checked last to `out`, and returns their shape.
+    /// Requires: the encoder was not used since that check.
+    #[inline]
+    pub(super) fn append_row(
+        &self,
+        checked: Checked,
+        properties: &[(&str, ValueRef<'_>)],
+        out: &mut Vec<u8>,
+    ) -> &Arc<Shape> {
+        let shape = &self.recent[checked.shape];
+        out.reserve(checked.body_bytes);
+        shape.encode_body(properties.iter().map(|(_, value)| *value), out);
+        shape
+    }
+
     /// Creates an entity without checking limits; a write of the entity checks them. Requires: the
     /// names are distinct.
     #[cfg(feature = "json")]

@@ -49,6 +49,14 @@ pub(crate) struct Numbers<'s, 'e> {
     last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,
 }
 
+/// The distinct shapes of the rows in a buffer, which may belong to any database.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShapeList {
+    shapes: Vec<Arc<Shape>>,
+    /// The index of the shape used last.
+    last: usize,
+}
+
 type Segment = OnceLock<Box<[OnceLock<Arc<Shape>>]>>;
 
 #[derive(Default)]
@@ -66,6 +74,8 @@ const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
 /// The maximum number of registered shapes with the same hash. Further shapes with that hash
 /// indicate an attack and are not registered.
 const COLLISIONS_MAX: usize = 8;
+/// The maximum number of shapes that a trimmed [`ShapeList`] keeps.
+const KEPT_MAX: usize = 16;
 /// Memory of the registry's own structures per shape, in bytes.
 const OVERHEAD_BYTES: usize = 96;
 
@@ -211,6 +221,38 @@ impl<'s, 'e> Numbers<'s, 'e> {
                 self.last = Some((shape, number));
                 number
             }
+        }
+    }
+}
+
+impl ShapeList {
+    /// Returns the index of the shape for which `is` returns true. If there is none, adds the shape
+    /// that `make` returns.
+    #[inline]
+    pub(super) fn place(
+        &mut self,
+        is: impl Fn(&Arc<Shape>) -> bool,
+        make: impl FnOnce() -> Arc<Shape>,
+    ) -> usize {
+        if !self.shapes.get(self.last).is_some_and(&is) {
+            self.last = self.shapes.iter().position(is).unwrap_or_else(|| {
+                self.shapes.push(make());
+                self.shapes.len() - 1
+            });
+        }
+        self.last
+    }
+
+    /// Returns the shape with this index.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> &Arc<Shape> {
+        &self.shapes[index]
+    }
+
+    /// Forgets the shapes if there are many. Requires: their indexes are no longer used.
+    pub(super) fn trim(&mut self) {
+        if self.shapes.len() > KEPT_MAX {
+            *self = Self::default();
         }
     }
 }

@@ -179,10 +179,10 @@ fn written_at_most(
     let parts = items.iter().zip(group.operations()).map(|(item, operation)| {
         let name = item.name.as_deref().unwrap_or(table);
         let entity =
-            entities::sent_back_at_most(context, name, operation, item.preference, item.level);
-        let addresses = match (operation, entity) {
-            (Operation::Insert(_), 0) => 2 * entities::location_len(context, name, operation),
-            (Operation::Insert(_), _) => entities::location_len(context, name, operation),
+            entities::sent_back_at_most(context, name, &operation, item.preference, item.level);
+        let addresses = match (&*operation, entity) {
+            (Operation::Insert(_), 0) => 2 * entities::location_len(context, name, &operation),
+            (Operation::Insert(_), _) => entities::location_len(context, name, &operation),
             _ => 0,
         };
         ANSWER_BYTES + item.content_id.map_or(0, str::len) + addresses + entity
@@ -249,12 +249,12 @@ fn put_written(
     let mut changeset = Changeset::begin(body, boundaries);
     for ((item, operation), etag) in items.iter().zip(group.operations()).zip(etags) {
         let name = item.name.as_ref().unwrap_or(table);
-        let reply = match (etag, operation) {
+        let reply = match (etag, &*operation) {
             (None, _) => batch::Reply::Deleted,
             (Some(etag), Operation::Insert(_)) => {
                 location.clear();
-                entities::put_location(&mut location, context, name, operation);
-                let entity = entities::sent_back(operation, item.preference, Some(etag));
+                entities::put_location(&mut location, context, name, &operation);
+                let entity = entities::sent_back(&operation, item.preference, Some(etag));
                 if let Some(entity) = &entity {
                     shown.clear();
                     let scope = entities::scope(context, name, None, item.level);

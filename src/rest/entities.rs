@@ -201,8 +201,8 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let group = EntityGroup::within([operation], REQUEST_SIZE_MAX).map_err(single)?;
     let etags = context.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
-    let operation = group.operations().first().ok_or(Code::InternalError)?;
-    let reply = written(context, (table.name(), operation, preference), etag, level);
+    let operation = group.operations().next().ok_or(Code::InternalError)?;
+    let reply = written(context, (table.name(), &operation, preference), etag, level);
     Ok(Reply { share, ..reply })
 }
 

@@ -99,8 +99,10 @@ impl TableStore for Failing {
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         let number = self.groups.fetch_add(1, Ordering::Relaxed);
-        let entities = group.operations().iter().filter_map(|operation| operation.entity());
-        let json: usize = entities.map(|e| entity_text(e, Metadata::TYPES).len()).sum();
+        let json = group.operations().map(|operation| {
+            operation.entity().map_or(0, |entity| entity_text(entity, Metadata::TYPES).len())
+        });
+        let json: usize = json.sum();
         self.largest.fetch_max(json as u64, Ordering::Relaxed);
         match self.fail {
             Fail::From(first) if number >= first => {
@@ -111,7 +113,7 @@ impl TableStore for Failing {
             }
             Fail::Refuses(most) if group.len() > most => {
                 let is_refused = |keys: (&str, &str)| keys.1 == "001";
-                let mut operations = group.operations().iter();
+                let mut operations = group.operations();
                 if let Some(index) = operations.position(|op| is_refused(op.keys())) {
                     return Err(Error::refused(Code::InvalidInput).at_index(index));
                 }
@@ -121,7 +123,7 @@ impl TableStore for Failing {
                 return Err(Error::new(ErrorKind::OutcomeUnknown, "lost"));
             }
             Fail::Races if number == 0 => {
-                let keys: Vec<_> = group.operations().iter().map(|op| op.keys()).collect();
+                let keys: Vec<_> = (0..2).filter_map(|index| group.keys(index)).collect();
                 let (pk, rk) = keys[0];
                 self.db.upsert(table, &Entity::new(pk, rk).with("New", true))?;
                 self.db.delete(table, keys[1].0, keys[1].1, &Condition::Any)?;

@@ -165,12 +165,12 @@ pub(crate) fn transact_with(
             let error = Error::refused(Code::CommandsInBatchActOnDifferentPartitions);
             return Err(error.about(|| quoted("table", table)).into());
         }
-        let operations = group.operations().iter().cloned().map(|op| view.guarded(op));
+        let operations = group.operations().map(|op| view.guarded(op.into_owned()));
         let group = EntityGroup::from_operations(operations)?;
         store.commit(table, &group).map_err(|error| {
-            let failed = error.index().and_then(|index| group.operations().get(index));
+            let failed = error.index().and_then(|index| group.operations().nth(index));
             let is_conflict =
-                is_changed(&error) || failed.is_some_and(|op| view.differs(&error, op));
+                is_changed(&error) || failed.is_some_and(|op| view.differs(&error, &op));
             Failure { error, is_conflict }
         })
     })

@@ -1,47 +1,28 @@
 //! Entity groups: up to 100 operations on one partition that are committed atomically.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
+use std::fmt;
 
-use crate::error::{Code, Error, Result, put_quoted, quoted};
+use crate::error::{Code, Error, Result, quoted};
 use crate::format::key::{put_row_key, user_key};
 use crate::lsm::{Batch, CommitTicket, Op, Ops};
 use crate::model::{
-    ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, Numbers, check_key,
+    BufferedRow, ETag, Entity, EntityEncoder, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart,
+    Numbers, ValueRef, check_key, utf16_len,
 };
 use crate::options::Durability;
 
+use super::members::{Form, Members, Verb};
+use super::operation::{Operation, quoted_entity};
 use super::{Table, Ticket};
 
-/// The initial capacity of a group's list of operations.
-const GROUP_ROOM_MIN: usize = 4;
 /// The capacity in bytes that is reserved for each RowKey of a group.
 const KEY_ROOM: usize = 24;
 
-/// One operation of a group. An ETag of `None` accepts any existing entity.
-#[derive(Clone, Debug)]
-pub enum Operation {
-    /// Inserts the entity, which must not exist.
-    Insert(Entity),
-    /// Replaces the entity, which must exist.
-    Replace(Entity, Option<ETag>),
-    /// Sets the given properties of the entity, which must exist, and keeps its other properties.
-    Merge(Entity, Option<ETag>),
-    /// Inserts or replaces the entity.
-    Upsert(Entity),
-    /// Inserts the entity. If it exists, sets the given properties and keeps its other properties.
-    UpsertMerge(Entity),
-    /// Deletes the entity, which must exist.
-    Delete {
-        /// The entity's PartitionKey.
-        partition_key: String,
-        /// The entity's RowKey.
-        row_key: String,
-        /// If given, the entity must still have this ETag.
-        etag: Option<ETag>,
-    },
-}
-
 /// Operations on one partition that are committed together.
+///
+/// A group encodes an entity when it is added, and does not keep it. So a loop can add the same
+/// entity with other values, and reuse the memory of the group by [`reset`](Self::reset).
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -50,15 +31,15 @@ pub enum Operation {
 /// let mut group = EntityGroup::new("bolts");
 /// group.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
 /// group.insert(Entity::new("bolts", "m4x25").with("Price", 0.14))?;
-/// let etags = parts.commit(group)?; // all or nothing
+/// let etags = parts.commit(&group)?; // all or nothing
 /// assert_eq!(etags.len(), 2);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EntityGroup {
     partition_key: String,
-    operations: Vec<Operation>,
+    members: Members,
     /// Indexes of the operations in RowKey order, to detect duplicates.
     by_row_key: Vec<usize>,
     /// An upper bound for the size of the group. The exact size is computed only if the bound
@@ -68,51 +49,12 @@ pub struct EntityGroup {
     size_max: usize,
 }
 
-impl Operation {
-    pub(super) fn delete(partition_key: &str, row_key: &str, etag: Option<ETag>) -> Self {
-        let (partition_key, row_key) = (partition_key.to_owned(), row_key.to_owned());
-        Operation::Delete { partition_key, row_key, etag }
-    }
-
-    /// Returns the PartitionKey and the RowKey.
-    pub fn keys(&self) -> (&str, &str) {
-        self.subject().map_or_else(|keys| keys, |entity| (entity.partition_key(), entity.row_key()))
-    }
-
-    fn row_key(&self) -> &str {
-        self.subject().map_or_else(|(_, row_key)| row_key, Entity::row_key)
-    }
-
-    fn key_bytes(&self) -> (&[u8], &[u8]) {
-        match self.subject() {
-            Ok(entity) => entity.key_bytes(),
-            Err((partition_key, row_key)) => (partition_key.as_bytes(), row_key.as_bytes()),
-        }
-    }
-
-    pub(crate) fn entity(&self) -> Option<&Entity> {
-        self.subject().ok()
-    }
-
-    /// Returns the entity, or for a delete the two keys.
-    fn subject(&self) -> std::result::Result<&Entity, (&str, &str)> {
-        match self {
-            Operation::Delete { partition_key, row_key, .. } => Err((partition_key, row_key)),
-            Operation::Insert(entity)
-            | Operation::Replace(entity, _)
-            | Operation::Merge(entity, _)
-            | Operation::Upsert(entity)
-            | Operation::UpsertMerge(entity) => Ok(entity),
-        }
-    }
-}
-
 impl EntityGroup {
     /// Creates an empty group on one partition.
     pub fn new(partition_key: impl Into<String>) -> Self {
         Self {
             partition_key: partition_key.into(),
-            operations: Vec::new(),
+            members: Members::default(),
             by_row_key: Vec::new(),
             size_at_most: 0,
             size_max: GROUP_SIZE_MAX,
@@ -178,119 +120,265 @@ impl EntityGroup {
         Ok((group, None))
     }
 
+    /// Removes all operations, and sets the partition of those that follow. Keeps the memory.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, EntityEncoder, EntityGroup, ValueRef};
+    /// let readings = Db::open_in_memory()?.create_table("readings")?;
+    /// let (mut encoder, mut group) = (EntityEncoder::default(), EntityGroup::new("hall"));
+    /// for room in ["hall", "kitchen"] {
+    ///     group.reset(room);
+    ///     for minute in 0..60 {
+    ///         let mut row = [("Celsius", ValueRef::Double(20.5))];
+    ///         group.upsert_properties(&mut encoder, &format!("{minute:02}"), &mut row)?;
+    ///     }
+    ///     readings.commit(&group)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reset(&mut self, partition_key: impl AsRef<str>) {
+        partition_key.as_ref().clone_into(&mut self.partition_key);
+        self.members.clear();
+        self.by_row_key.clear();
+        self.size_at_most = 0;
+    }
+
     /// Adds an operation.
     ///
     /// # Errors
     /// `InvalidInput`, with the operation's index, for another partition, a RowKey that is already
     /// in the group, more than 100 operations, or more than 4 MiB by the size formula.
     pub fn push(&mut self, operation: Operation) -> Result<&mut Self> {
-        let index = self.operations.len();
-        let (place, size_at_most) = self
-            .place(&operation)
-            .map_err(|error| error.at_index(index).about(|| quoted_entity(operation.keys())))?;
-        if index == self.operations.capacity() {
-            // Operations are large. With these two capacities, a growing group is moved only once,
-            // and a small group uses little memory.
-            let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
-            self.operations.reserve_exact(room - index);
-            self.by_row_key.reserve_exact(room - index);
-        }
-        self.by_row_key.insert(place, index);
-        self.size_at_most = size_at_most;
-        self.operations.push(operation);
-        let row_key = self.operations[index].key_bytes().1;
-        debug_assert_eq!(self.find(row_key), Ok(place), "row keys are in order");
-        debug_assert_eq!(self.by_row_key.len(), self.operations.len(), "each has its place");
-        debug_assert!(self.size_at_most <= self.size_max, "a group within its limits");
-        Ok(self)
+        let keys = operation.keys();
+        let place = self.place(keys)?;
+        let entity = operation.entity();
+        let size_at_most = entity.map_or(0, Entity::size_at_most);
+        let size = self.grown(keys.1, size_at_most, || entity.map_or(0, Entity::size))?;
+        let row_key = keys.1.to_owned();
+        Ok(self.add(&row_key, (place, size), Form::Whole(Box::new(operation))))
     }
 
-    /// Checks that the operation can be added. Returns its index in `by_row_key`, and an upper
-    /// bound for the new size of the group.
-    fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
-        let (partition_key, row_key) = operation.key_bytes();
-        Self::check_len(self.operations.len() + 1)?;
-        if partition_key != self.partition_key.as_bytes() {
-            return Err(Error::refused(Code::CommandsInBatchActOnDifferentPartitions));
+    /// Encodes an entity and adds the operation on it. If the entity violates the limits of the
+    /// data model, a commit refuses it.
+    fn push_entity(&mut self, verb: Verb, entity: &Entity) -> Result<&mut Self> {
+        let row_key = entity.row_key();
+        let place = self.place((entity.partition_key(), row_key))?;
+        let is_key = check_key(KeyPart::RowKey, row_key);
+        match is_key.and_then(|()| self.members.rows.push(entity)) {
+            Ok(row) => self.push_row(verb, row_key, place, row),
+            Err(_) => self.push(verb.operation(entity.clone())),
         }
-        let Err(place) = self.find(row_key) else {
-            return Err(Error::refused(Code::InvalidDuplicateRow));
+    }
+
+    fn push_properties(
+        &mut self,
+        verb: Verb,
+        encoder: &mut EntityEncoder,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<&mut Self> {
+        let place = self.place((&self.partition_key, row_key))?;
+        let checked = check_key(KeyPart::RowKey, row_key)
+            .and_then(|()| encoder.check(&self.partition_key, row_key, properties))
+            .map_err(|error| self.about_next(error, row_key))?;
+        let row = self.members.rows.push_properties(encoder, checked, properties);
+        self.push_row(verb, row_key, place, row)
+    }
+
+    fn push_row(
+        &mut self,
+        verb: Verb,
+        row_key: &str,
+        place: usize,
+        row: BufferedRow,
+    ) -> Result<&mut Self> {
+        let (partition_key, rows) = (&self.partition_key, &self.members.rows);
+        let size_at_most = rows.size_at_most(partition_key.len() + row_key.len(), row);
+        let exact = || rows.size(utf16_len(partition_key) + utf16_len(row_key), row);
+        match self.grown(row_key, size_at_most, exact) {
+            Ok(size) => Ok(self.add(row_key, (place, size), Form::Encoded(verb, row))),
+            Err(error) => {
+                self.members.rows.pop(row);
+                Err(error)
+            }
+        }
+    }
+
+    fn push_delete(&mut self, row_key: &str, etag: Option<ETag>) -> Result<&mut Self> {
+        if check_key(KeyPart::RowKey, row_key).is_err() {
+            return self.push(Operation::delete(&self.partition_key, row_key, etag));
+        }
+        let place = self.place((&self.partition_key, row_key))?;
+        Ok(self.add(row_key, (place, self.size_at_most), Form::Delete(etag)))
+    }
+
+    fn add(&mut self, row_key: &str, (place, size): (usize, usize), form: Form) -> &mut Self {
+        let index = self.members.len();
+        self.members.push(row_key, form, GROUP_OPERATIONS_MAX);
+        self.by_row_key.insert(place, index);
+        self.size_at_most = size;
+        debug_assert_eq!(self.find(row_key), Ok(place), "row keys are in order");
+        debug_assert_eq!(self.by_row_key.len(), self.members.len(), "each has its place");
+        debug_assert!(self.size_at_most <= self.size_max, "a group within its limits");
+        self
+    }
+
+    /// Checks that an operation on the entity with these keys can be added. Returns its index in
+    /// `by_row_key`.
+    fn place(&self, (partition_key, row_key): (&str, &str)) -> Result<usize> {
+        let place = || {
+            Self::check_len(self.len() + 1)?;
+            if partition_key != self.partition_key {
+                return Err(Error::refused(Code::CommandsInBatchActOnDifferentPartitions));
+            }
+            match self.find(row_key) {
+                Ok(_) => Err(Error::refused(Code::InvalidDuplicateRow)),
+                Err(place) => Ok(place),
+            }
         };
-        let entity = operation.entity();
-        let mut size = self.size_at_most + entity.map_or(0, Entity::size_at_most);
+        let about = |error: Error| {
+            error.at_index(self.len()).about(|| quoted_entity((partition_key, row_key)))
+        };
+        place().map_err(about)
+    }
+
+    /// Returns an upper bound for the size of the group with an entity of `at_most` bytes.
+    ///
+    /// # Errors
+    /// `RequestBodyTooLarge` if the group with an entity of `exact` bytes is too large.
+    fn grown(&self, row_key: &str, at_most: usize, exact: impl FnOnce() -> usize) -> Result<usize> {
+        let mut size = self.size_at_most + at_most;
         if size > self.size_max {
-            size = self.size() + entity.map_or(0, Entity::size);
+            size = self.size() + exact();
         }
         if size > self.size_max {
-            return Err(Error::refused(Code::RequestBodyTooLarge));
+            return Err(self.about_next(Error::refused(Code::RequestBodyTooLarge), row_key));
         }
-        Ok((place, size))
+        Ok(size)
+    }
+
+    /// Adds the next operation's index and entity to its error.
+    #[cold]
+    fn about_next(&self, error: Error, row_key: &str) -> Error {
+        error.at_index(self.len()).about(|| quoted_entity((&self.partition_key, row_key)))
     }
 
     /// Returns the index of a RowKey in `by_row_key`, or its insertion point.
-    fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
-        let key_of = |&index: &usize| self.operations[index].key_bytes().1;
+    fn find(&self, row_key: &str) -> std::result::Result<usize, usize> {
         // A RowKey above all RowKeys of the group needs no search.
-        if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
+        if self.by_row_key.last().is_none_or(|last| self.members.row_key(*last) < row_key) {
             return Err(self.by_row_key.len());
         }
-        self.by_row_key.binary_search_by(|index| key_of(index).cmp(row_key))
+        self.by_row_key.binary_search_by(|index| self.members.row_key(*index).cmp(row_key))
     }
 
-    /// Adds an insert.
+    /// Adds an insert of an entity, or of the entity behind a reference.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn insert(&mut self, entity: Entity) -> Result<&mut Self> {
-        self.push(Operation::Insert(entity))
+    pub fn insert(&mut self, entity: impl Borrow<Entity>) -> Result<&mut Self> {
+        self.push_entity(Verb::Insert, entity.borrow())
+    }
+
+    /// As [`insert`](Self::insert), but takes properties instead of an entity, as
+    /// [`Table::insert_properties`] does.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push), and `InvalidInput` for what the data model does not allow, or a
+    /// duplicate name.
+    pub fn insert_properties(
+        &mut self,
+        encoder: &mut EntityEncoder,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<&mut Self> {
+        self.push_properties(Verb::Insert, encoder, row_key, properties)
     }
 
     /// Adds a replace of an existing entity.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn replace(&mut self, entity: Entity) -> Result<&mut Self> {
-        self.push(Operation::Replace(entity, None))
+    pub fn replace(&mut self, entity: impl Borrow<Entity>) -> Result<&mut Self> {
+        self.push_entity(Verb::Replace(None), entity.borrow())
     }
 
     /// Adds a replace of an entity that has not been written since `etag` was read.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn replace_if(&mut self, entity: Entity, etag: impl Borrow<ETag>) -> Result<&mut Self> {
-        self.push(Operation::Replace(entity, Some(etag.borrow().clone())))
+    pub fn replace_if(
+        &mut self,
+        entity: impl Borrow<Entity>,
+        etag: impl Borrow<ETag>,
+    ) -> Result<&mut Self> {
+        self.push_entity(Verb::Replace(Some(etag.borrow().clone())), entity.borrow())
     }
 
     /// Adds a merge into an existing entity.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn merge(&mut self, entity: Entity) -> Result<&mut Self> {
-        self.push(Operation::Merge(entity, None))
+    pub fn merge(&mut self, entity: impl Borrow<Entity>) -> Result<&mut Self> {
+        self.push_entity(Verb::Merge(None), entity.borrow())
+    }
+
+    /// As [`merge`](Self::merge), but takes properties instead of an entity, as
+    /// [`Table::merge_properties`] does.
+    ///
+    /// # Errors
+    /// As [`insert_properties`](Self::insert_properties).
+    pub fn merge_properties(
+        &mut self,
+        encoder: &mut EntityEncoder,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<&mut Self> {
+        self.push_properties(Verb::Merge(None), encoder, row_key, properties)
     }
 
     /// Adds a merge into an entity that has not been written since `etag` was read.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn merge_if(&mut self, entity: Entity, etag: impl Borrow<ETag>) -> Result<&mut Self> {
-        self.push(Operation::Merge(entity, Some(etag.borrow().clone())))
+    pub fn merge_if(
+        &mut self,
+        entity: impl Borrow<Entity>,
+        etag: impl Borrow<ETag>,
+    ) -> Result<&mut Self> {
+        self.push_entity(Verb::Merge(Some(etag.borrow().clone())), entity.borrow())
     }
 
     /// Adds an insert or replace.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn upsert(&mut self, entity: Entity) -> Result<&mut Self> {
-        self.push(Operation::Upsert(entity))
+    pub fn upsert(&mut self, entity: impl Borrow<Entity>) -> Result<&mut Self> {
+        self.push_entity(Verb::Upsert, entity.borrow())
+    }
+
+    /// As [`upsert`](Self::upsert), but takes properties instead of an entity, as
+    /// [`Table::upsert_properties`] does.
+    ///
+    /// # Errors
+    /// As [`insert_properties`](Self::insert_properties).
+    pub fn upsert_properties(
+        &mut self,
+        encoder: &mut EntityEncoder,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<&mut Self> {
+        self.push_properties(Verb::Upsert, encoder, row_key, properties)
     }
 
     /// Adds an insert or merge.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn upsert_merge(&mut self, entity: Entity) -> Result<&mut Self> {
-        self.push(Operation::UpsertMerge(entity))
+    pub fn upsert_merge(&mut self, entity: impl Borrow<Entity>) -> Result<&mut Self> {
+        self.push_entity(Verb::UpsertMerge, entity.borrow())
     }
 
     /// Adds a delete of an existing entity.
@@ -298,7 +386,7 @@ impl EntityGroup {
     /// # Errors
     /// As [`push`](Self::push).
     pub fn delete(&mut self, row_key: &str) -> Result<&mut Self> {
-        self.push(Operation::delete(&self.partition_key, row_key, None))
+        self.push_delete(row_key, None)
     }
 
     /// Adds a delete of an entity that has not been written since `etag` was read.
@@ -306,17 +394,17 @@ impl EntityGroup {
     /// # Errors
     /// As [`push`](Self::push).
     pub fn delete_if(&mut self, row_key: &str, etag: impl Borrow<ETag>) -> Result<&mut Self> {
-        self.push(Operation::delete(&self.partition_key, row_key, Some(etag.borrow().clone())))
+        self.push_delete(row_key, Some(etag.borrow().clone()))
     }
 
     /// Returns the number of operations.
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.members.len()
     }
 
     /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.len() == 0
     }
 
     /// Returns the PartitionKey.
@@ -327,11 +415,23 @@ impl EntityGroup {
     /// Returns the sum of the entities' sizes in bytes, by the size formula of the data model.
     /// Computes it at each call.
     pub fn size(&self) -> usize {
-        self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
+        (0..self.len()).map(|index| self.members.size(&self.partition_key, index)).sum()
     }
 
-    pub(crate) fn operations(&self) -> &[Operation] {
-        &self.operations
+    /// Returns the operations. Those that were encoded are decoded.
+    pub(crate) fn operations(&self) -> impl ExactSizeIterator<Item = Cow<'_, Operation>> {
+        (0..self.len()).map(|index| self.members.operation(&self.partition_key, index))
+    }
+
+    /// Returns the PartitionKey and the RowKey of operation `index`.
+    pub(crate) fn keys(&self, index: usize) -> Option<(&str, &str)> {
+        (index < self.len()).then(|| (self.partition_key(), self.members.row_key(index)))
+    }
+}
+
+impl fmt::Debug for EntityGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.operations()).finish()
     }
 }
 
@@ -389,7 +489,7 @@ impl Table {
     }
 
     /// Builds the group's batch and calls `with` with it. The batch borrows its keys from one
-    /// buffer and its rows from the entities.
+    /// buffer and its rows from the group.
     ///
     /// If an operation is refused without reading, `with` is not called: the operations before it
     /// are only evaluated, because the error of an earlier one takes precedence. So a group that
@@ -400,8 +500,8 @@ impl Table {
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
         self.try_with_batch(group, with).map_err(|error| {
-            match error.index().and_then(|index| group.operations().get(index)) {
-                Some(failed) => self.about(error, failed.keys()),
+            match error.index().and_then(|index| group.keys(index)) {
+                Some(keys) => self.about(error, keys),
                 None => error.about(|| quoted("table", self.name())),
             }
         })
@@ -412,26 +512,23 @@ impl Table {
         group: &EntityGroup,
         with: impl FnOnce(&Batch<'_>) -> Result<R>,
     ) -> Result<R> {
-        let operations = group.operations();
-        if operations.is_empty() {
+        if group.is_empty() {
             return Err(Error::refused(Code::InvalidInput));
         }
         check_key(KeyPart::PartitionKey, group.partition_key())
             .map_err(|error| error.at_index(0))?;
         let partition = user_key(self.entry.gate.table, group.partition_key(), "");
-        let mut keys = Vec::with_capacity(operations.len() * (partition.len() + KEY_ROOM));
-        let mut ends = Vec::with_capacity(operations.len());
-        let mut ops = Ops::with_capacity(operations.len());
+        let mut keys = Vec::with_capacity(group.len() * (partition.len() + KEY_ROOM));
+        let mut ends = Vec::with_capacity(group.len());
+        let mut ops = Ops::with_capacity(group.len());
         let mut numbers = Numbers::new(&self.engine.env().shapes);
         let mut refused = None;
-        for (index, operation) in operations.iter().enumerate() {
-            let row_key = operation.row_key();
-            let checked = check_key(KeyPart::RowKey, row_key);
-            match checked.and_then(|()| self.asked(operation, &mut numbers)) {
+        for index in 0..group.len() {
+            match group.members.asked(self, index, &mut numbers) {
                 Ok((condition, action)) => {
                     ops.push(Op { key: (&[][..]).into(), hash: 0, condition, action });
                     keys.extend_from_slice(&partition);
-                    put_row_key(&mut keys, row_key);
+                    put_row_key(&mut keys, group.members.row_key(index));
                     ends.push(keys.len());
                 }
                 Err(error) if index == 0 => return Err(error.at_index(0)),
@@ -454,29 +551,42 @@ impl Table {
     }
 }
 
-/// Returns the text for an entity in errors.
-pub(crate) fn quoted_entity((partition_key, row_key): (&str, &str)) -> String {
-    // One allocation, because inserts of known keys may be frequent.
-    let mut text = String::with_capacity(partition_key.len() + row_key.len() + 96);
-    put_quoted(&mut text, "entity", partition_key);
-    put_quoted(&mut text, "", row_key);
-    text
-}
-
-/// Returns the text for an entity of a table in errors.
-pub(crate) fn quoted_entity_of(table: &str, keys: (&str, &str)) -> String {
-    let mut text = quoted_entity(keys);
-    put_quoted(&mut text, " of table", table);
-    text
-}
-
 fn etags(group: &EntityGroup, etag: &ETag) -> Vec<Option<ETag>> {
-    group.operations().iter().map(|op| op.entity().map(|_| etag.clone())).collect()
+    let etag = |index| (!group.members.is_delete(index)).then(|| etag.clone());
+    (0..group.len()).map(etag).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_encoded_operation_is_decoded_as_it_was() {
+        let entity = |row_key: &str| Entity::new("p", row_key).with("A", 1).with("B", "\u{20ac}");
+        let etag = ETag::from(crate::model::Seq(7));
+        let mut group = EntityGroup::new("p");
+        group.insert(entity("1")).unwrap().replace(entity("2")).unwrap();
+        group.replace_if(entity("3"), &etag).unwrap().merge(entity("4")).unwrap();
+        group.merge_if(entity("5"), &etag).unwrap().upsert(entity("6")).unwrap();
+        group.upsert_merge(entity("7").with("C", 0.5)).unwrap().delete("8").unwrap();
+        group.delete_if("9", &etag).unwrap();
+        let whole = [
+            Operation::Insert(entity("1")),
+            Operation::Replace(entity("2"), None),
+            Operation::Replace(entity("3"), Some(etag.clone())),
+            Operation::Merge(entity("4"), None),
+            Operation::Merge(entity("5"), Some(etag.clone())),
+            Operation::Upsert(entity("6")),
+            Operation::UpsertMerge(entity("7").with("C", 0.5)),
+            Operation::delete("p", "8", None),
+            Operation::delete("p", "9", Some(etag)),
+        ];
+        let whole = EntityGroup::from_operations(whole).unwrap();
+        assert_eq!(format!("{group:?}"), format!("{whole:?}"));
+        assert_eq!((group.size(), group.len()), (whole.size(), 9));
+        assert_eq!(group.insert(entity("4")).unwrap_err().code(), "InvalidDuplicateRow");
+        assert_eq!(group.keys(8), Some(("p", "9")));
+    }
 
     #[test]
     fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {

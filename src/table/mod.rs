@@ -9,14 +9,17 @@ mod decode;
 mod entry;
 mod group;
 mod loader;
+mod members;
+mod operation;
 mod read;
 mod slow;
 mod ticket;
 mod write;
 
 pub use decode::{FromValues, RowDecoder};
-pub use group::{EntityGroup, Operation};
+pub use group::EntityGroup;
 pub use loader::{LoadMode, LoadSummary, Loader, Rejected};
+pub use operation::Operation;
 pub use read::{RowView, Snapshot, TableView};
 pub use slow::SlowQuery;
 pub use ticket::Ticket;
@@ -27,8 +30,8 @@ pub(crate) use catalog::{Catalog, CatalogRow, GateEntry, check_row};
 pub(crate) use counts::{Breadth, QueryCounts};
 pub(crate) use entry::TableEntry;
 #[cfg(feature = "remote")]
-pub(crate) use group::quoted_entity;
-pub(crate) use group::quoted_entity_of;
+pub(crate) use operation::quoted_entity;
+pub(crate) use operation::quoted_entity_of;
 
 use std::fmt;
 use std::sync::Arc;

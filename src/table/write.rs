@@ -13,8 +13,8 @@ use crate::model::{
 };
 use crate::options::Durability;
 
-use super::group::quoted_entity_of;
-use super::{Operation, Table, Ticket};
+use super::operation::{Operation, quoted_entity_of};
+use super::{Table, Ticket};
 
 impl Table {
     /// Inserts an entity, which must not exist. This is one commit, with the durability of this
@@ -357,7 +357,7 @@ impl Table {
     }
 }
 
-fn put(row: NewRow<'_>) -> Action<'_> {
+pub(super) fn put(row: NewRow<'_>) -> Action<'_> {
     Action::Put(PackedRow::new(row))
 }
 
@@ -367,7 +367,7 @@ fn merge(NewRow { shape, body, .. }: NewRow<'_>) -> Action<'_> {
 
 /// Returns the condition that an entity exists, and has this ETag if one is given. No entity has an
 /// ETag of another form than that of this engine.
-fn is(etag: Option<&ETag>) -> Condition {
+pub(super) fn is(etag: Option<&ETag>) -> Condition {
     etag.map_or(Condition::Present, |etag| Condition::Is(etag.seq().unwrap_or(Seq::ZERO)))
 }
 

@@ -133,6 +133,72 @@ fn after_waiting_no_background_work_is_left() {
 }
 
 #[test]
+fn a_group_encodes_each_entity_when_it_is_added() {
+    let (_db, table) = open(Background::Manual);
+    let mut group = EntityGroup::new("bolts");
+    let mut encoder = EntityEncoder::default();
+    for round in 0..3 {
+        group.reset(format!("round {round}"));
+        for row_key in ["b", "a", "c"] {
+            let mut entity = Entity::new(group.partition_key(), row_key).with("Stock", round);
+            group.insert(&entity).unwrap();
+            entity.set("Stock", 99);
+        }
+        let mut row = [("Stock", ValueRef::Int32(round)), ("Coated", ValueRef::Boolean(true))];
+        group.upsert_properties(&mut encoder, "d", &mut row).unwrap();
+        group.insert_properties(&mut encoder, "e", &mut row).unwrap();
+        assert_eq!(table.commit(&group).unwrap().len(), 5);
+    }
+    for (round, row_key) in (0..3).flat_map(|i| ["a", "b", "c", "d", "e"].map(|rk| (i, rk))) {
+        let found = table.get(&format!("round {round}"), row_key).unwrap().unwrap();
+        let expected = Entity::new(format!("round {round}"), row_key).with("Stock", round);
+        match row_key {
+            "d" | "e" => assert_eq!(found, expected.with("Coated", true)),
+            _ => assert_eq!(found, expected),
+        }
+    }
+    group.reset("round 0");
+    let mut row = [("Stock", ValueRef::Int32(7))];
+    group.merge_properties(&mut encoder, "d", &mut row).unwrap().delete("e").unwrap();
+    group.upsert_merge(Entity::new("round 0", "a").with("Coated", false)).unwrap();
+    assert_eq!(table.commit(&group).unwrap().iter().filter(|etag| etag.is_none()).count(), 1);
+    let found = table.get("round 0", "d").unwrap().unwrap();
+    assert_eq!((found.len(), found.get::<i32>("Stock").unwrap()), (2, 7));
+    assert_eq!(table.get("round 0", "a").unwrap().unwrap().len(), 2);
+    assert!(table.get("round 0", "e").unwrap().is_none());
+}
+
+#[test]
+fn a_group_with_an_entity_that_violates_limits_is_refused_when_it_is_committed() {
+    let (_db, table) = open(Background::Manual);
+    table.insert(bolt()).unwrap();
+    let bad = Entity::new("bolts", "m5").with("a-b", 1);
+    let long = Entity::new("bolts", "m5").with("Note", "x".repeat(40_000));
+    for (bad, code) in [(bad, "PropertyNameInvalid"), (long, "PropertyValueTooLarge")] {
+        let mut group = EntityGroup::new("bolts");
+        group.upsert(bolt()).unwrap().upsert(&bad).unwrap();
+        let error = table.commit(&group).unwrap_err();
+        assert_eq!((error.code(), error.index()), (code, Some(1)));
+        // The error of an earlier operation takes precedence.
+        group.reset("bolts");
+        group.insert(bolt()).unwrap().upsert(&bad).unwrap();
+        let error = table.commit(&group).unwrap_err();
+        assert_eq!((error.code(), error.index()), ("EntityAlreadyExists", Some(0)));
+    }
+    let mut group = EntityGroup::new("bolts");
+    group.upsert(bolt()).unwrap().delete("a/b").unwrap();
+    assert_eq!(table.commit(&group).unwrap_err().code(), "OutOfRangeInput");
+    // Properties are checked when they are added, and the group stays as it is.
+    let mut row = [("a-b", ValueRef::Int32(1))];
+    group.reset("bolts");
+    group.upsert(bolt()).unwrap();
+    let error = group.upsert_properties(&mut EntityEncoder::default(), "m5", &mut row);
+    let error = error.unwrap_err();
+    assert_eq!((error.code(), error.index()), ("PropertyNameInvalid", Some(1)));
+    assert_eq!(table.commit(&group).unwrap().len(), 1);
+}
+
+#[test]
 fn a_group_that_can_never_be_written_does_not_count_against_a_target() {
     let targets = Targets { partition_entities_per_second: 0, database_entities_per_second: 2 };
     let options = Options::new().background(Background::Manual).throttle(targets);

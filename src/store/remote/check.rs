@@ -35,8 +35,8 @@ pub(super) fn group(group: &EntityGroup) -> Result<()> {
     if group.is_empty() {
         return Err(Error::refused(Code::InvalidInput));
     }
-    let mut operations = group.operations().iter().enumerate();
-    operations.try_for_each(|(index, op)| operation(op).map_err(|error| error.at_index(index)))
+    let mut operations = group.operations().enumerate();
+    operations.try_for_each(|(index, op)| operation(&op).map_err(|error| error.at_index(index)))
 }
 
 /// Returns the names in `$select`, among which are those of the system properties; `None` selects

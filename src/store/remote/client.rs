@@ -1,6 +1,7 @@
 //! The verbs of a store, as requests to a Table service.
 
 #[cfg(feature = "bench")]
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -367,10 +368,10 @@ impl TableStore for Remote {
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         check::table(table).map_err(|error| error.at_index(0))?;
         check::group(group).map_err(|error| {
-            let failed = error.index().and_then(|index| group.operations().get(index));
-            self.about(error, table, failed.map(Operation::keys))
+            let keys = error.index().and_then(|index| group.keys(index));
+            self.about(error, table, keys)
         })?;
-        let mut operations = group.operations().to_vec();
+        let mut operations: Vec<_> = group.operations().map(Cow::into_owned).collect();
         let id = self.new_id();
         let mut numbered = operations.iter_mut().enumerate();
         let marked = numbered.find_map(|(index, op)| Some((index, self.mark(op, id)?)));

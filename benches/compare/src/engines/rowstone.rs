@@ -4,7 +4,7 @@
 //! Invariants
 //! * checksums, checks and durability have their defaults; none is turned off;
 //! * entities are built by `EntityEncoder`, which is meant for programs that write many entities of
-//!   one kind; single inserts pass properties, and rowstone builds the row only if the key is free.
+//!   one kind; groups and single inserts pass properties, and rowstone builds no entity.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -58,6 +58,8 @@ thread_local! {
     /// A reused encoder keeps the shape (property names and types) from one entity to the next.
     /// Applications that write many entities of one kind also reuse it.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
+    /// A reused group keeps its memory.
+    static GROUP: RefCell<EntityGroup> = RefCell::new(EntityGroup::new(""));
     /// A reused decoder keeps the shape from one row to the next. Applications that read many rows
     /// of one kind also reuse it.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
@@ -110,11 +112,10 @@ impl Store for Rowstone {
     }
 
     fn put_group(&self, readings: &[Reading], durability: Durability) {
-        let mut group = EntityGroup::new(&readings[0].key.partition);
-        for reading in readings {
-            group.upsert(entity(reading)).expect("one partition");
-        }
-        self.table(durability).commit(group).expect("a group");
+        GROUP.with_borrow_mut(|group| {
+            fill(group, readings, EntityGroup::upsert_properties);
+            self.table(durability).commit(&*group).expect("a group");
+        });
     }
 
     fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability) {
@@ -160,11 +161,10 @@ impl Store for Rowstone {
     }
 
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
-        let mut group = EntityGroup::new(&readings[0].key.partition);
-        for reading in readings {
-            group.insert(entity(reading)).expect("one partition");
-        }
-        met(self.table(durability).commit(group), ErrorKind::AlreadyExists)
+        GROUP.with_borrow_mut(|group| {
+            fill(group, readings, EntityGroup::insert_properties);
+            met(self.table(durability).commit(&*group), ErrorKind::AlreadyExists)
+        })
     }
 
     fn version(&self, key: &Key) -> Option<Version> {
@@ -318,6 +318,25 @@ fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
         Err(error) if error.kind() == kind => false,
         Err(error) => panic!("rowstone: {error}"),
     }
+}
+
+/// Fills the group with one operation for each reading, which `add` adds.
+fn fill(
+    group: &mut EntityGroup,
+    readings: &[Reading],
+    add: for<'g> fn(
+        &'g mut EntityGroup,
+        &mut EntityEncoder,
+        &str,
+        &mut [(&str, ValueRef<'_>)],
+    ) -> rowstone::Result<&'g mut EntityGroup>,
+) {
+    group.reset(&readings[0].key.partition);
+    ENCODER.with_borrow_mut(|encoder| {
+        for reading in readings {
+            add(group, encoder, &reading.key.row, &mut properties(reading)).expect("one partition");
+        }
+    });
 }
 
 fn entity(reading: &Reading) -> Entity {

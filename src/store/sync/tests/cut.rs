@@ -127,7 +127,7 @@ impl TableStore for Cut {
         if group.len() > *self.largest.lock() {
             return Err(Error::refused(Code::RequestBodyTooLarge));
         }
-        for (index, operation) in group.operations().iter().enumerate() {
+        for (index, operation) in group.operations().enumerate() {
             self.check(operation.entity()).map_err(|error| error.at_index(index))?;
         }
         self.write(table, group.partition_key(), || self.db.commit(table, group))
