@@ -363,7 +363,7 @@ impl Db {
     /// # Errors
     /// `Poisoned`, `Io`.
     pub fn sync(&self) -> Result<()> {
-        self.engine.writer().sync()
+        self.engine.maintenance().sync()
     }
 
     /// Writes the rows that are only in memory to table files.

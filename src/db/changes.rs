@@ -73,6 +73,7 @@ impl Db {
     /// # Errors
     /// `Corruption`, `Io`.
     pub fn oldest_position(&self) -> Result<Position> {
+        self.engine.maintenance().confirm()?;
         let seq = ChangeLog::open(self.engine.env(), None)?.given;
         Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
@@ -125,6 +126,7 @@ impl Db {
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
+        self.engine.maintenance().confirm()?;
         Changes::new(since, self.engine.env(), self.catalog.names_by_id())
     }
 

@@ -282,9 +282,9 @@ impl CopyJob {
         let mut run = Run { job: self, snapshot, summary, of: 0, is_within_a_table, progress };
         run.all()?;
         let summary = run.summary;
-        self.target.engine.writer().sync()?;
+        self.target.engine.maintenance().sync()?;
         if self.then_delete {
-            self.source.engine.writer().sync()?;
+            self.source.engine.maintenance().sync()?;
         }
         Ok(summary)
     }
@@ -517,7 +517,7 @@ impl Run<'_, '_> {
         }
         self.insert(&mut batch, &absent)?;
         if self.job.then_delete {
-            self.job.target.engine.writer().sync()?;
+            self.job.target.engine.maintenance().sync()?;
             self.delete(&batch)?;
         }
         let told = (self.progress)(self.summary.rows, self.of);

@@ -160,6 +160,7 @@ mod copy;
 mod crashes;
 mod damage;
 mod decode;
+mod deferred_recovery;
 mod delay;
 mod doubt;
 #[cfg(feature = "events")]

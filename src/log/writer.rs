@@ -15,6 +15,8 @@ use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind, RECORD_ALIGN};
 use crate::fs::{FileWrite, Fs};
 use crate::sync::OnceLock;
 
+use super::reader::{LogReader, StopReason};
+
 /// The number of bytes that [`LogFile::write_again`] copies at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -115,10 +117,19 @@ impl LogFile {
         synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
-    /// Reads the bytes in `from..end` and writes them again. After a failed sync the page cache may
-    /// hold bytes that the system considers clean and never writes, so another sync alone is not
-    /// enough.
+    /// Checks the records in `from..end` and writes them again. After a failed sync the page cache
+    /// may hold bytes that the system considers clean and never writes, so another sync alone is
+    /// not enough. If the system has dropped such bytes since the records were accepted, the check
+    /// fails.
     pub(crate) fn write_again(&self, fs: &dyn Fs, from: u64, end: u64) -> Result<()> {
+        let reader = LogReader::open(fs, &self.path, self.header.kind, Some(self.header.id))?;
+        let mut reader = reader.starting_at(from).until(end);
+        while reader.next()?.is_some() {}
+        if reader.stop() != Some(&StopReason::Accepted) {
+            let (at, why) = (reader.position().offset, reader.stop_text());
+            let problem = format!("{why}; it was valid up to {end} at the opening");
+            return Err(Error::corrupt(&self.path, at, "record", problem));
+        }
         let source = fs.open_read(&self.path).doing("read", &self.path)?;
         let mut at = from;
         let mut buffer = Vec::new();

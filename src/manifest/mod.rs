@@ -13,7 +13,7 @@ mod version;
 
 pub(crate) use publish::probe;
 pub(crate) use salvage::{SalvagedManifest, salvaged};
-pub(crate) use store::{Access, Manifest, Opened};
+pub(crate) use store::{Access, Manifest, Opened, UnconfirmedLog};
 pub(crate) use tailer::ManifestTail;
 pub(crate) use version::{FileEntry, FileRange, FileReference, RangeTombstoneBag, Version};
 

@@ -7,6 +7,7 @@
 //! * a file number is assigned only after the manifest reserved it durably, and never twice.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,8 +68,12 @@ pub(crate) struct Manifest {
     durable_len: u64,
     /// Records from this offset on may exist only in the page cache; `None` once they are durable.
     unconfirmed: Option<u64>,
+    /// Logs with records that may exist only in the page cache; empty once they are durable.
+    unconfirmed_logs: Vec<UnconfirmedLog>,
     /// True if the last record is the edit of a clean close.
     ends_closed: bool,
+    /// True if the last record at opening is the edit of an import.
+    ends_imported: bool,
     /// The next number to assign; at most the reserved upper bound.
     next_number: u64,
     /// The length above which the file is rolled over before the next append.
@@ -86,6 +91,14 @@ pub(crate) struct Manifest {
     /// Why the last edits may be lost; `None` if nothing indicates a loss. As long as there is a
     /// doubt, the manifest is not rolled over unless it is torn.
     doubt: Option<String>,
+}
+
+/// A log that an earlier session wrote. The records in `from..end` may exist only in the page cache.
+#[derive(Debug)]
+pub(crate) struct UnconfirmedLog {
+    pub(crate) header: LogHeader,
+    pub(crate) from: u64,
+    pub(crate) end: u64,
 }
 
 /// Whether records can be appended to the file.
@@ -198,7 +211,7 @@ impl Manifest {
         if reader.header().number != current.manifest {
             return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
         }
-        let (version, last, ends_closed) = replay(&mut reader)?;
+        let (version, last, ends) = replay(&mut reader)?;
         let torn = classify_tail(&mut reader, &current)?;
         let end = reader.position().offset;
         let short = DurableLen(version.durable_len(current.manifest)).error(&reader);
@@ -212,7 +225,8 @@ impl Manifest {
             // With either of these tails, nothing can be appended before `confirm`.
             tail: if torn.is_none() && short.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
-            ends_closed,
+            ends_closed: ends.clean_close.is_some(),
+            ends_imported: !ends.add_imports.is_empty(),
             next_number,
             read_only,
             doubt,
@@ -255,7 +269,9 @@ impl Manifest {
             tail: Tail::Torn,
             durable_len: 0,
             unconfirmed: None,
+            unconfirmed_logs: Vec::new(),
             ends_closed: false,
+            ends_imported: false,
             next_number: 0,
             // Set by `confirm`.
             roll_at: u64::MAX,
@@ -268,8 +284,23 @@ impl Manifest {
         }
     }
 
-    /// Makes the records accepted at opening durable, unless an earlier call has done so. No edit
-    /// and no removal of a file may depend on records that are not durable.
+    /// Registers the logs that opening accepted. [`Manifest::confirm`] makes them durable.
+    pub(crate) fn rely_on(&mut self, logs: Vec<UnconfirmedLog>) {
+        debug_assert!(
+            self.is_untouched() || logs.is_empty(),
+            "logs are accepted before the first edit"
+        );
+        self.unconfirmed_logs = logs;
+    }
+
+    /// True if a log that opening accepted may not be durable.
+    pub(crate) fn has_unconfirmed_logs(&self) -> bool {
+        !self.unconfirmed_logs.is_empty()
+    }
+
+    /// Makes the records accepted at opening durable, those of the manifest and those of the logs,
+    /// unless an earlier call has done so. No edit, no removal of a file and no new commit may
+    /// depend on records that are not durable.
     ///
     /// # Errors
     /// Every error ends writing.
@@ -281,22 +312,35 @@ impl Manifest {
         self.make_durable(from).map_err(|error| self.fail(error))?;
         debug_assert!(!matches!(self.tail, Tail::Unconfirmed), "a tail is open or torn");
         self.unconfirmed = None;
+        self.unconfirmed_logs.clear();
         Ok(())
     }
 
     fn make_durable(&mut self, from: u64) -> Result<()> {
         debug_assert!(from <= self.end, "the last record begins before the end");
-        let file = LogFile::reopen(&*self.fs, &self.path(), self.header)?;
-        // After a sync that failed in an earlier process another sync is not enough, so the bytes
-        // are rewritten. The last record suffices: its header states that the earlier ones are
+        let logs = &self.unconfirmed_logs;
+        debug_assert!(logs.is_sorted_by_key(|log| log.header.number), "logs ascend");
+        for log in logs.iter().filter(|_| !mutant!("unsynced-recovery")) {
+            let name = FileName::Wal(log.header.number);
+            self.rewrite(&self.dir.join(name.to_string()), log.header, log.from..log.end)?;
+        }
+        // The last record of the manifest suffices: its header states that the earlier ones are
         // durable.
-        file.write_again(&*self.fs, from, self.end)?;
-        file.sync()?;
+        let file = self.rewrite(&self.path(), self.header, from..self.end)?;
         sync_dir(&*self.fs, &self.dir)?;
         if matches!(self.tail, Tail::Unconfirmed) {
             self.tail = Tail::Open { file, allocated: self.end };
         }
         Ok(())
+    }
+
+    /// Writes the `records` of a file again and syncs it. After a sync that failed in an earlier
+    /// process another sync is not enough.
+    fn rewrite(&self, path: &Path, header: LogHeader, records: Range<u64>) -> Result<LogFile> {
+        let file = LogFile::reopen(&*self.fs, path, header)?;
+        file.write_again(&*self.fs, records.start, records.end)?;
+        file.sync()?;
+        Ok(file)
     }
 
     /// Adds the stored wear account to `meter`, which already counts the work of this opening. From
@@ -308,11 +352,15 @@ impl Manifest {
         self.meter = Some(Arc::clone(meter));
     }
 
-    /// Returns the clean close if its edit was the last record at opening. Otherwise a later record
-    /// may exist only in the page cache, where other processes may have read it, so opening must
-    /// make it durable.
+    /// Returns the clean close if its edit was the last record at opening. Otherwise later records
+    /// may exist only in the page cache.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
         self.version.clean_close.filter(|_| self.ends_closed)
+    }
+
+    /// True if the edit of an import was the last record at opening, so that it may not be durable.
+    pub(crate) fn ends_imported(&self) -> bool {
+        self.ends_imported
     }
 
     /// True if nothing was written since opening.
@@ -672,21 +720,21 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one. Returns the version, the offset of the last
-/// applied record, and whether that record is the edit of a clean close.
-fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
+/// Applies every record before the first bad one. Returns the version, and the offset and the edit
+/// of the last applied record.
+fn replay(reader: &mut LogReader) -> Result<(Version, u64, VersionEdit)> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);
-    let mut ends_closed = false;
+    let mut last_edit = VersionEdit::default();
     while let Some(record) = reader.next()? {
         last = record.offset;
         let edit = edit_of(&path, &record)?;
-        ends_closed = edit.clean_close.is_some();
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
         version.count_edit(&record.bytes());
+        last_edit = edit;
     }
-    Ok((version, last, ends_closed))
+    Ok((version, last, last_edit))
 }
 
 /// Examines the bytes after the last valid record. Returns a torn tail, `None` if the end is clean,

@@ -97,6 +97,7 @@ impl Recording {
         let mut runner = Runner::on(engine);
         runner.oracle = self.oracle.clone();
         runner.oracle.etag_max = durable_claimed.etag_max;
+        runner.oracle.power_floor = durable_claimed.power_floor;
         runner.recover(
             image,
             if power { durable_claimed.power_floor } else { durable_claimed.process_floor },

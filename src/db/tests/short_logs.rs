@@ -181,6 +181,7 @@ fn a_log_of_a_nearly_full_disk_has_the_length_that_it_got() {
     let (first, ..) = last(&fs, ".wal");
     fs.set_quota(Some(fs.used() + (40 << 10)));
     let db = open(&fs);
+    db.sync().unwrap();
     fs.set_quota(None);
     db.table("things").unwrap().insert(row(1000, 0)).unwrap();
     let image = fs.kill_image();

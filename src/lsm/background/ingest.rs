@@ -93,11 +93,11 @@ impl Maintenance {
         for _ in 0..TRIES {
             // Sync the commits made so far. After a power cut, the import must not exist without
             // the commits before it. Commits made during the import need not survive with it.
-            self.writer.sync().inspect_err(|_| self.discard(&files))?;
+            self.sync().inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other processes see the import only when everything before it is durable.
-                    self.writer.sync()?;
+                    self.sync()?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}

@@ -127,6 +127,31 @@ impl Maintenance {
         self.writer.freeze(self)
     }
 
+    /// Makes all earlier commits durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.confirm()?;
+        self.writer.sync()
+    }
+
+    /// Makes the records durable that opening accepted, and begins a log that states this to the
+    /// readers of the logs. After a clean close there is nothing to do.
+    ///
+    /// # Errors
+    /// `Poisoned` or `Io`. `StorageFull` is no error: it only prevents the new log.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        if !self.writer.is_unconfirmed() {
+            return Ok(());
+        }
+        match self.writer.ensure_log(self) {
+            Err(error)
+                if error.kind() == ErrorKind::StorageFull && !self.writer.is_unconfirmed() =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     /// Returns the number and the id of a new table file.
     pub(in crate::lsm) fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
@@ -151,6 +176,7 @@ impl Maintenance {
         manifest: &mut Manifest,
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
+        self.writer.confirm(manifest)?;
         let durable = {
             let queue = &mut self.writer.group_commit.lock().queue;
             queue.account_user_bytes(&self.env().meter);

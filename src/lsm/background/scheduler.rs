@@ -51,11 +51,12 @@ impl Worker for Maintenance {
 
 impl Maintenance {
     /// Starts background work. Jobs may have become due with time, and drops may wait to be
-    /// reclaimed. After a clean close (`is_closed`) this work waits for the first write, for reads
-    /// that cost as much as a merge, or for the first read after [`IDLE_AFTER`], so that a short
-    /// session starts no thread. The log lane also starts with a time to live, and the flush lane
-    /// with frozen memtables.
-    pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
+    /// reclaimed. If the new log waits for the first write (`is_deferred`), this work waits too,
+    /// for reads that cost as much as a merge, or for the first read after [`IDLE_AFTER`], so that
+    /// a short session starts no thread. The log lane also starts with a time to live and with
+    /// commits that may not be durable, and the flush lane with frozen memtables, unless the log
+    /// lane will begin the new log.
+    pub(in crate::lsm) fn begin(self: &Arc<Self>, is_deferred: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
             Background::Threads => Some(Crew::Lanes { compactors: options.compaction_threads }),
@@ -65,16 +66,20 @@ impl Maintenance {
         if let Some(crew) = crew {
             self.executor.serve(self, crew);
         }
-        if is_closed {
+        let is_sync_due = self.writer.sync_due().is_some();
+        if is_deferred {
             self.env().loads.look_at(self.env().seconds() + IDLE_AFTER.as_secs_f64());
             // Time without writes counts from now on, not from the first step.
             self.idle_in();
         } else {
             let started = self.executor.start(Lane::Compact);
             started.map_err(|error| Error::io("start background threads", error))?;
+        }
+        if !is_deferred || is_sync_due {
             self.executor.signal(Lane::Log);
         }
-        if !is_closed || !self.reader().view.load().frozen().is_empty() {
+        let has_frozen = !self.reader().view.load().frozen().is_empty();
+        if !is_deferred || has_frozen && !is_sync_due {
             self.executor.signal(Lane::Flush);
         }
         Ok(())
@@ -155,7 +160,7 @@ impl Maintenance {
     /// allows.
     fn sync_and_reserve(&self) -> Result<()> {
         match self.writer.reserve_seqs(self) {
-            Err(error) if error.kind() == ErrorKind::StorageFull => self.writer.sync(),
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
             result => result,
         }
     }
@@ -379,7 +384,7 @@ impl Maintenance {
     }
 
     fn sync_and_flush_for_close(&self) -> Result<()> {
-        self.writer.sync()?;
+        self.sync()?;
         let view = self.reader().view.load_full();
         let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();

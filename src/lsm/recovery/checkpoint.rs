@@ -68,6 +68,7 @@ impl Image {
 /// Flushes the memtables and returns an image of the current state.
 pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
     let _snapshot = SnapshotGuard::take(engine);
+    engine.maintenance().confirm()?;
     for _ in 0..TRIES {
         engine.maintenance().flush_all()?;
         let pinned = engine.reader().pin();

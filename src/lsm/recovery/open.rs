@@ -22,10 +22,9 @@ use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
 use crate::fs::{CachedHandleFs, FileLock, Fs, GuardedFs};
 use crate::log::LogFile;
-use crate::manifest::{Access, Manifest, Opened, probe};
+use crate::manifest::{Access, Manifest, Opened, UnconfirmedLog, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
-use crate::mutants::mutant;
 use crate::options::{IoMode, Options};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
@@ -63,11 +62,12 @@ use crate::lsm::{Engine, Env, Reader, Writer};
 ///    by a stated length of the file, or by a log that states a greater length of the manifest.
 ///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
 /// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
-///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
-///    close only the clean-close edit must be made durable, and this is deferred to the first edit.
-/// 6. Remove orphans, unless the manifest may have lost edits. Begin a new log that states where
-///    the last one ended, and start background work. After a clean close the new log is deferred to
-///    the first commit, so a read-only session writes nothing.
+///    in the page cache. Bytes that no durable offset covers are rewritten first. Begin a new log
+///    that states where the last one ended. Both are deferred if possible: to the
+///    first commit, edit of the manifest, sync, backup or read of the change feed, and at most for
+///    as long as weak commits wait for their sync. If every commit is known to be durable, a
+///    session that only reads writes nothing.
+/// 6. Remove orphans, unless the manifest may have lost edits, and start background work.
 /// 7. If the memtables had no room for all commits, insert the others and flush meanwhile
 ///    (`resume`). No file of this opening is named before.
 ///
@@ -109,15 +109,22 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     recovered.torn.extend(replayed.torn.iter().cloned());
     let is_closed = is_closed(manifest.last_close(), &replayed);
     if !is_closed {
+        manifest.rely_on(unconfirmed_logs(&replayed));
+    }
+    // If the replay must flush, the flush would begin the new log, and link it to a memtable to
+    // which older logs are not linked yet.
+    let may_defer =
+        replayed.inserted.is_none() && (is_closed || may_be_read(&manifest, &replayed, &recovered));
+    if !may_defer {
         manifest.confirm()?;
-        sync_logs(&env, &replayed)?;
     }
     recovered.orphans = remove_orphans(&env, &mut manifest, &names, &mut recovered.warnings)?;
-    let maintenance = Arc::new(begin(env, manifest, replayed, is_closed, disk)?);
+    let is_deferred = may_defer && (is_closed || manifest.is_untouched());
+    let maintenance = Arc::new(begin(env, manifest, replayed, is_deferred, disk)?);
     maintenance.emit_opened(&recovered);
     maintenance.writer.space_limit.iter().for_each(SpaceLimit::enforce);
     let engine = Engine::new(maintenance, recovered, Some(lock));
-    engine.maintenance.begin(is_closed)?;
+    engine.maintenance.begin(is_deferred)?;
     Ok(Arc::new(engine))
 }
 
@@ -237,38 +244,35 @@ fn new_env(
     Ok(Env::new(dir, options, sst, [fs, cached_fs], meter))
 }
 
-/// True if the database was closed cleanly and nothing was written since, unless the replay must
-/// flush. A flush would begin the new log, and link it to a memtable to which older logs are not
-/// linked yet.
+/// True if the database was closed cleanly and nothing was written since.
 fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
     // The clean-close edit is written after the closing record is durable. The record alone does
     // not prove that the close completed.
     let close = close.map(|close| (close.log, close.end));
     let last = replayed.accepted.last().map(|log| (log.number, log.accepted_end));
-    replayed.inserted.is_none() && replayed.is_clean && last.is_some() && last == close
+    replayed.is_clean && last.is_some() && last == close
 }
 
-/// Makes the accepted log records durable. After an unclean end they may exist only in the page
-/// cache, and after a failed sync another sync does not write them. So bytes that no durable offset
-/// covers are written again before the sync.
-fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
-    if mutant!("unsynced-recovery") {
-        return Ok(());
-    }
-    let ascend = |a: &Predecessor, b: &Predecessor| a.number < b.number;
-    debug_assert!(replayed.accepted.is_sorted_by(ascend), "logs ascend");
-    for log in &replayed.accepted {
-        let path = env.dir.join(FileName::Wal(log.number).to_string());
+/// True if the accepted records may be read before they are durable. This is not so if
+/// * a torn tail is dropped, or edits of the manifest may be lost;
+/// * a `Sync` commit or an import may not be durable.
+fn may_be_read(manifest: &Manifest, replayed: &Replayed, recovered: &Recovered) -> bool {
+    let is_whole = recovered.torn.is_empty() && manifest.doubt().is_none();
+    let has_log = !replayed.accepted.is_empty();
+    has_log && is_whole && !manifest.ends_imported() && replayed.may_be_read()
+}
+
+/// Returns the accepted log records that no durable offset covers. After an unclean end they may
+/// exist only in the page cache.
+fn unconfirmed_logs(replayed: &Replayed) -> Vec<UnconfirmedLog> {
+    let unconfirmed = |log: &Predecessor| {
         let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
-        let file = LogFile::reopen(&*env.fs, &path, header)?;
         let start = Position { file: log.number, offset: LogFile::START };
         let from = replayed.vouched.max(start);
-        if from.file == log.number {
-            file.write_again(&*env.fs, from.offset, log.accepted_end)?;
-        }
-        file.sync()?;
-    }
-    env.sync_dir()
+        let from = if from.file == log.number { from.offset } else { log.accepted_end };
+        UnconfirmedLog { header, from, end: log.accepted_end }
+    };
+    replayed.accepted.iter().map(unconfirmed).collect()
 }
 
 /// Removes orphans among `names`: files of this database that the manifest does not name, left by
@@ -333,7 +337,7 @@ pub(super) fn assemble_reader(
     manifest.version().account.iter().for_each(|account| env.meter.add(account));
     let log = Arc::new(LogFile::refusing(why.clone()));
     let seqs = LastSeqs { used: shown, given_out: shown };
-    let queue = LogQueue::behind(log, 0, Vec::new(), seqs);
+    let queue = LogQueue::behind(log, 0, Position::default(), Vec::new(), seqs);
     let (env, executor) = (Arc::new(env), Executor::manual());
     let mut maintenance = assemble(env, manifest, (queue, shown), logged, ttl, executor);
     maintenance.is_reader = true;
@@ -378,13 +382,13 @@ pub(super) fn assemble(
     Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
 }
 
-/// Begins a new log, unless the database was closed cleanly (`is_closed`), and assembles the
+/// Begins a new log, unless that waits for the first write (`is_deferred`), and assembles the
 /// engine.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,
     replayed: Replayed,
-    is_closed: bool,
+    is_deferred: bool,
     disk: Option<(SpaceLimit, FifoEviction)>,
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
@@ -394,8 +398,8 @@ fn begin(
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
-    let mut queue = match last_log.filter(|_| is_closed) {
-        Some(log) => behind(&env, log, &replayed)?,
+    let mut queue = match last_log.filter(|_| is_deferred) {
+        Some(log) => behind(&env, &manifest, log, &replayed)?,
         None => begin_log(&env, &mut manifest, last_log, &replayed, &ttl)?,
     };
     let number = queue.position().file;
@@ -403,7 +407,7 @@ fn begin(
     let executor = Executor::behind(&env.loads.bell);
     let rate_limit = env.options.targets.map(RateLimit::new);
     let memtables = match replayed.inserted {
-        None => memtables(&env, replayed.slots, (!is_closed).then_some(number)),
+        None => memtables(&env, replayed.slots, (!is_deferred).then_some(number)),
         Some(_) => replayed.slots.into_iter().rev().map(Arc::new).collect(),
     };
     let (last, logged) = (replayed.last, (memtables, replayed.drops));
@@ -433,14 +437,26 @@ fn begin_log(
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
-/// Returns the log queue of a session that follows the cleanly closed log `log`. Nothing is
-/// appended to that log.
-fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
+/// Returns the log queue of a session that follows `log`, the last log of an earlier session.
+/// Nothing is appended to that log. Commits that may not be durable wait for a sync like weak
+/// commits of this session.
+fn behind(
+    env: &Env,
+    manifest: &Manifest,
+    log: Predecessor,
+    replayed: &Replayed,
+) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
     let file = LogFile::reopen(&*env.fs, &path, header)?;
     let (end, unused) = (log.accepted_end, replayed.unused.clone());
-    Ok(LogQueue::behind(Arc::new(file), end, unused, replayed.seqs()))
+    let is_unconfirmed = manifest.has_unconfirmed_logs();
+    let all = Position { file: log.number, offset: end };
+    let durable = if is_unconfirmed { replayed.vouched.min(all) } else { all };
+    let mut queue = LogQueue::behind(Arc::new(file), end, durable, unused, replayed.seqs());
+    let is_due = is_unconfirmed && replayed.has_unvouched_commits();
+    queue.undurable = is_due.then(|| (0, env.clock.monotonic()));
+    Ok(queue)
 }
 
 /// Returns the memtables, newest first. The first one accepts writes and is linked to the log

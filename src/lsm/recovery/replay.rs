@@ -52,6 +52,10 @@ pub(in crate::lsm) struct Replayed {
     pub(in crate::lsm) found: Account,
     /// The highest durable offset that a record states.
     pub(in crate::lsm) vouched: Position,
+    /// The last replayed commit, and where its record begins.
+    last_commit: (Seq, Position),
+    /// The highest Seq reservation that a durable record states.
+    durable_reservation: Seq,
     /// True if the last log was closed cleanly.
     pub(in crate::lsm) is_clean: bool,
     /// Descriptions of the torn tail, and of logs that were accepted although they are too short.
@@ -66,6 +70,8 @@ struct Replay<'a> {
     previous: Seq,
     out: Replayed,
     seq_reservation: Seq,
+    /// A Seq reservation that may not be durable, and where its record begins.
+    new_reservation: (Seq, Position),
     rows: LogRows,
     /// The maximum number of memtables; `None` to insert all commits.
     slots_max: Option<usize>,
@@ -106,6 +112,7 @@ pub(in crate::lsm) fn replay(
         previous: Seq::ZERO,
         out,
         seq_reservation: Seq::ZERO,
+        new_reservation: (Seq::ZERO, Position::default()),
         rows: LogRows::default(),
         slots_max,
         counted: version.account.as_ref().map(|account| (account.log_end, account.user_end)),
@@ -146,6 +153,19 @@ pub(super) fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Res
 impl Replayed {
     pub(in crate::lsm) fn seqs(&self) -> LastSeqs {
         LastSeqs { used: self.used, given_out: self.last }
+    }
+
+    /// True if some replayed commits may not be durable.
+    pub(super) fn has_unvouched_commits(&self) -> bool {
+        self.commits > 0 && self.last_commit.1 >= self.vouched
+    }
+
+    /// True if the commits may be read before they are synced: those that may not be durable have
+    /// reserved Seqs, as commits weaker than `Sync` do. Otherwise the last one is a `Sync` commit
+    /// that was in progress. Readers must not see it before it is durable, because a power cut
+    /// could revoke it, and another commit could then get its Seq.
+    pub(super) fn may_be_read(&self) -> bool {
+        !self.has_unvouched_commits() || self.last_commit.0 <= self.durable_reservation
     }
 }
 
@@ -303,7 +323,7 @@ impl Replay<'_> {
             let at = Position { file: log.number, offset: record.offset };
             let decoded = decode(&path, &record)?;
             self.count_user(at, &decoded);
-            self.record(&path, &record, decoded)?;
+            self.record(&path, at, &record, decoded)?;
         }
         let end = reader.position().offset;
         self.count_log(Position { file: log.number, offset: end });
@@ -431,18 +451,27 @@ impl Replay<'_> {
     fn record(
         &mut self,
         path: &std::path::Path,
+        at: Position,
         record: &RecordView<'_>,
         decoded: WalRecord<'_>,
     ) -> Result<()> {
         self.out.is_clean = false;
         self.out.vouched = self.out.vouched.max(record.durable_up_to);
+        let (reserved, reserved_at) = self.new_reservation;
+        if reserved_at < self.out.vouched {
+            self.out.durable_reservation = reserved;
+        }
         match decoded {
             WalRecord::Open(open) => {
                 self.out.used = self.out.used.max(record.seq);
                 self.manifest.require(open.manifest)
             }
             WalRecord::DurableUpTo(durable_up_to) => {
-                self.seq_reservation = self.seq_reservation.max(durable_up_to.seq_reservation);
+                let reserved = durable_up_to.seq_reservation;
+                if reserved > self.seq_reservation {
+                    self.seq_reservation = reserved;
+                    self.new_reservation = (reserved, at);
+                }
                 Ok(())
             }
             WalRecord::Close(close) => {
@@ -451,7 +480,7 @@ impl Replay<'_> {
                 self.manifest.require(close.manifest)
             }
             WalRecord::Group(group) | WalRecord::Catalog(group) => {
-                self.group(record, &group).map_err(|problem| match problem {
+                self.group(at, record, &group).map_err(|problem| match problem {
                     Problem(text) => {
                         Error::corrupt(path, record.payload_offset(), "wal group", text)
                     }
@@ -483,7 +512,12 @@ impl Replay<'_> {
         }
     }
 
-    fn group(&mut self, record: &RecordView<'_>, group: &Group<'_>) -> Result<(), Problem> {
+    fn group(
+        &mut self,
+        at: Position,
+        record: &RecordView<'_>,
+        group: &Group<'_>,
+    ) -> Result<(), Problem> {
         self.rows.define(&self.env.shapes, group)?;
         if record.seq <= self.flushed {
             return Ok(());
@@ -499,6 +533,7 @@ impl Replay<'_> {
         self.rows.take(self.env.seed, memtable, commit, group, &mut self.out.drops)?;
         self.out.last = self.out.last.max(record.seq);
         self.out.used = self.out.used.max(record.seq);
+        self.out.last_commit = (record.seq, at);
         self.out.commits += 1;
         Ok(())
     }

@@ -91,7 +91,7 @@ pub(crate) struct LogQueue {
     pub(super) unsynced: UnsyncedLogs,
     /// Bytes of weak commits queued since the last sync was requested, and when the first commit
     /// since then was queued.
-    pub(super) undurable: Option<(u64, Duration)>,
+    pub(in crate::lsm) undurable: Option<(u64, Duration)>,
     /// The end of the last commit group written, and what the logs contain up to there.
     written_up_to: Extent,
     /// Bytes of weak commits queued since opening, and how many of them are durable.
@@ -110,7 +110,7 @@ pub(crate) struct LogQueue {
     pub(super) seq_reservation_queued: Seq,
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
-    /// True if an earlier session closed the log cleanly, so that nothing is appended to it.
+    /// True if an earlier session wrote the log, so that nothing is appended to it.
     pub(in crate::lsm) is_ended: bool,
     /// Logs without a record. The manifest edit that adds the next log removes them.
     pub(super) unused: Vec<FileNumber>,
@@ -234,16 +234,20 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Creates a queue after a log that was cleanly closed at `end`. Nothing is appended to that
-    /// log, because the first commit begins a new one. The `unused` logs are removed at that time.
+    /// Creates a queue after a log of an earlier session, which ends at `end`. The logs are known to
+    /// be durable up to `durable`. Nothing is appended to that log, because the first commit begins
+    /// a new one. The `unused` logs are removed at that time.
     pub(crate) fn behind(
         log: Arc<LogFile>,
         end: u64,
+        durable: Position,
         unused: Vec<FileNumber>,
         seqs: LastSeqs,
     ) -> Self {
-        let durable = Position { file: log.header().number, offset: end };
-        Self { is_ended: true, unused, ..Self::at(log, end, durable, seqs) }
+        let at = Self::at(log, end, durable, seqs);
+        let end = at.position();
+        let written_up_to = Extent { end, ..Extent::default() };
+        Self { is_ended: true, committed: end, written_up_to, unused, ..at }
     }
 
     fn at(log: Arc<LogFile>, end: u64, durable: Position, seqs: LastSeqs) -> Self {
@@ -297,11 +301,24 @@ impl LogQueue {
         self.segments.iter().map(|segment| segment.bytes.len()).sum()
     }
 
+    /// True if the logs of earlier sessions have records that may exist only in the page cache.
+    pub(in crate::lsm) fn is_unconfirmed(&self) -> bool {
+        self.is_ended && self.durable < self.position()
+    }
+
+    /// Records that the logs of earlier sessions are durable.
+    pub(super) fn confirmed(&mut self) {
+        if self.is_ended {
+            self.durable = self.position();
+        }
+    }
+
     /// Makes `next` the active log. Its first record states where the old log ends.
     pub(super) fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
         debug_assert!(next.log.header().number > header.number, "logs are numbered in order");
         debug_assert!(self.closing < Closing::Log, "no log follows the closing record");
+        debug_assert!(!self.is_unconfirmed(), "no record depends on one that is not durable");
         let predecessor =
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
         self.log = next.log;
@@ -360,7 +377,7 @@ impl LogQueue {
         seq: Seq,
     ) -> Result<u64> {
         debug_assert_eq!(batch.ops.len(), rows.len(), "each operation has its row");
-        debug_assert!(!self.is_ended, "a log that was closed takes no commit");
+        debug_assert!(!self.is_ended, "a log of an earlier session takes no commit");
         debug_assert!(seq > self.last, "Seqs of commits grow");
         let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
         let new_shapes = self.new_shapes(rows);

@@ -57,10 +57,13 @@ impl Writer {
             state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
+        // The edit states that the records accepted at opening are durable, so other readers need
+        // not wait for the first record of the log.
+        let durable = self.confirm(manifest)?;
         // Allocate the same for every log, not more after a long log. The log may stay unused for
         // long, and once it is used, more space is allocated before its commits need it.
         let bytes = self.reader.env.options.log_allocate_bytes;
-        let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
+        let next = self.reader.env.create_log(manifest, bytes, &unused, durable, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
         let queue = &mut self.group_commit.lock().queue;
         debug_assert!(queue.next.is_none(), "one log is prepared at a time");
@@ -68,7 +71,24 @@ impl Writer {
         Ok(())
     }
 
-    /// If an earlier session closed the active log, makes the prepared log the active one. Returns
+    /// Makes the records durable that opening accepted. Returns where they end, or `None` if they
+    /// were durable before.
+    pub(in crate::lsm) fn confirm(&self, manifest: &mut Manifest) -> Result<Option<Position>> {
+        if !self.is_unconfirmed() {
+            return Ok(None);
+        }
+        manifest.confirm().map_err(|error| self.poison_on_failure(manifest, error))?;
+        let queue = &mut self.group_commit.lock().queue;
+        queue.confirmed();
+        Ok(Some(queue.durable))
+    }
+
+    /// True if records that opening accepted may exist only in the page cache.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.group_commit.lock().queue.is_unconfirmed()
+    }
+
+    /// If an earlier session wrote the active log, makes the prepared log the active one. Returns
     /// false if no log is prepared. The memtable is kept and belongs to the new log too.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {
         if !state.queue.is_ended {
@@ -81,14 +101,14 @@ impl Writer {
         // No lane has started since the opening.
         self.executor.signal(Lane::Log);
         self.executor.signal(Lane::Compact);
-        if self.reader.has_drops() {
+        if self.reader.has_drops() || !self.reader.view.load().frozen().is_empty() {
             self.executor.signal(Lane::Flush);
         }
         Ok(true)
     }
 
     /// Ensures that records can be appended to the active log.
-    fn ensure_log(&self, help: &impl Unblock) -> Result<()> {
+    pub(in crate::lsm) fn ensure_log(&self, help: &impl Unblock) -> Result<()> {
         while !self.begin_log(&mut self.group_commit.lock())? {
             help.prepare_log()?;
         }
@@ -179,8 +199,8 @@ impl Writer {
         Some(if bytes > 0 { due.min(self.seqs_reserved_for(&state)) } else { due })
     }
 
-    /// Makes all earlier commits durable. Later weak commits do not wait for the sync.
-    pub(crate) fn sync(&self) -> Result<()> {
+    /// Makes all commits of this session durable. Later weak commits do not wait for the sync.
+    pub(in crate::lsm) fn sync(&self) -> Result<()> {
         {
             let mut state = self.group_commit.lock();
             state.check()?;

@@ -133,6 +133,11 @@ impl Engine {
         self.db.is_some()
     }
 
+    /// Whether the open database has not made the commits durable that it recovered.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.db().engine().writer().is_unconfirmed()
+    }
+
     /// Returns the open database.
     ///
     /// # Panics

@@ -256,18 +256,25 @@ impl Runner {
     }
 
     /// Checks that `state` is the state after the first n commits, for some n that is at least
-    /// `floor`. From now on these n commits are durable, and later commits are treated as if they
-    /// never happened.
+    /// `floor`. From now on these n commits survive a kill, and later commits are treated as if
+    /// they never happened.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
         self.oracle.roll_back(prefix);
         self.oracle.pending.clear();
         self.oracle.restarted();
-        self.oracle.all_durable();
+        self.note_confirmed();
         let lost = commits.saturating_sub(prefix);
         self.counts.add(Event::CommitLost, lost as u64);
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
+    }
+
+    /// If the database has made the recovered commits durable, a power cut must not revoke them.
+    pub(super) fn note_confirmed(&mut self) {
+        if self.engine.is_open() && !self.engine.is_unconfirmed() {
+            self.oracle.confirmed();
+        }
     }
 
     /// Whether a fault is armed or was met, or the disk is damaged or limited.

@@ -96,6 +96,8 @@ pub struct Oracle {
     pub process_floor: usize,
     /// The number of commits that must survive a power cut.
     pub power_floor: usize,
+    /// The number of recovered commits, if opening has not made them durable yet.
+    unconfirmed: Option<usize>,
 }
 
 /// The new value of a table or row; `None` removes it.
@@ -432,15 +434,25 @@ impl Oracle {
         self.seqs.truncate(commits);
         self.asked.truncate(commits);
         self.power_floor = self.power_floor.min(commits);
+        self.unconfirmed = None;
         self.process_floor = self.process_floor.min(commits);
         self.shown = self.shown.min(commits);
     }
 
-    /// Records that the process was restarted and shows the recovered state. Seqs of commits that
-    /// were never visible may be assigned again.
+    /// Records that the process was restarted and shows the recovered state, which survives a kill.
+    /// It survives a power cut from [`confirmed`](Self::confirmed) on. Seqs of commits that were
+    /// never visible may be assigned again.
     pub(crate) fn restarted(&mut self) {
+        let power_floor = self.power_floor;
         self.show(self.commits());
+        (self.process_floor, self.power_floor) = (self.commits(), power_floor);
         self.seq_max = self.etag_max;
+        self.unconfirmed = Some(self.commits());
+    }
+
+    /// Records that the recovered state survives a power cut.
+    pub(crate) fn confirmed(&mut self) {
+        self.power_floor = self.power_floor.max(self.unconfirmed.take().unwrap_or_default());
     }
 
     /// Finds the prefix of at least `floor` commits that equals the recovered `state`. If a pending

@@ -103,6 +103,7 @@ impl Runner {
             lines.push("the run ended".to_owned());
             lines.extend(self.end(left, end, Wear::default())?);
         }
+        self.note_confirmed();
         Ok(lines)
     }
 
@@ -348,6 +349,9 @@ impl Runner {
     ) -> Result<(), String> {
         self.oracle.check_seq(seq)?;
         let now = self.engine.clock.now();
+        if self.engine.is_unconfirmed() {
+            return Err(format!("accepted: {seq} before the recovered commits are durable"));
+        }
         if seq < now {
             return Err(format!("number: {seq} is below the clock, {now}"));
         }
