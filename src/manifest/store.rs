@@ -93,7 +93,8 @@ pub(crate) struct Manifest {
     doubt: Option<String>,
 }
 
-/// A log that an earlier session wrote. The records in `from..end` may exist only in the page cache.
+/// A log that an earlier session wrote. The records in `from..end` may exist only in the page
+/// cache.
 #[derive(Debug)]
 pub(crate) struct UnconfirmedLog {
     pub(crate) header: LogHeader,

@@ -234,9 +234,9 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Creates a queue after a log of an earlier session, which ends at `end`. The logs are known to
-    /// be durable up to `durable`. Nothing is appended to that log, because the first commit begins
-    /// a new one. The `unused` logs are removed at that time.
+    /// Creates a queue after a log of an earlier session, which ends at `end`. The logs are known
+    /// to be durable up to `durable`. Nothing is appended to that log, because the first commit
+    /// begins a new one. The `unused` logs are removed at that time.
     pub(crate) fn behind(
         log: Arc<LogFile>,
         end: u64,
