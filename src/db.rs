@@ -290,6 +290,16 @@ impl Db {
         Ok(self.catalog.table(table)?.ttl())
     }
 
+    /// Returns why rows of a table may be gone that nobody has deleted; `None` if they are not.
+    #[cfg(feature = "remote")]
+    pub(crate) fn lets_rows_go(&self, table: &str) -> Result<Option<&'static str>> {
+        if self.ttl(table)?.is_some() {
+            return Ok(Some("a time to live ends that of rows"));
+        }
+        let drops_oldest = self.catalog.drops_oldest(table)?;
+        Ok(drops_oldest.then_some("a limit on disk use drops the oldest rows"))
+    }
+
     /// Returns the names of all tables as they were spelled at creation, ordered by lower-case
     /// name.
     ///

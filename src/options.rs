@@ -108,6 +108,16 @@ pub enum OnFull {
     DropOldest(Vec<String>),
 }
 
+impl OnFull {
+    /// Whether rows of a table are dropped.
+    pub(crate) fn drops_from(&self, table: &str) -> bool {
+        match self {
+            Self::Refuse => false,
+            Self::DropOldest(names) => names.iter().any(|name| name.eq_ignore_ascii_case(table)),
+        }
+    }
+}
+
 /// Scalability targets, in entities per second; 0 means no target. A burst may use the number of
 /// entities of one second at once.
 ///

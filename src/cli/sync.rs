@@ -43,6 +43,7 @@ pub(super) struct SyncCommand {
     follow: bool,
     /// Print how far the sync is, and carry nothing
     #[arg(long, conflicts_with_all = ["follow", "resync", "rejects", "allow_drop", "split_groups"])]
+    #[arg(conflicts_with_all = ["stamp", "delete_missing"])]
     status: bool,
     /// The name of the position at the target; databases with one target need names of their own
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = read_name)]
@@ -55,9 +56,21 @@ pub(super) struct SyncCommand {
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Begin again by comparing all rows, also after a restore or repair of the database; `keep`
-    /// keeps rows that only the target has
-    #[arg(long, value_name = "HOW", value_parser = ["keep"])]
+    /// keeps rows that only the target has, `mirror` deletes them as --delete-missing, and with
+    /// --allow-drop drops the tables that only the target has
+    #[arg(long, value_name = "HOW", value_parser = ["keep", "mirror"])]
     resync: Option<String>,
+    /// Delete the rows that a comparison of all rows finds at the target only; refused if a table
+    /// has a time to live, or if a limit on disk use drops its rows
+    #[arg(long)]
+    delete_missing: bool,
+    /// Give each row this property at the target: its Timestamp here, a space, and --name
+    #[arg(long, value_name = "PROPERTY")]
+    stamp: Option<String>,
+    /// Delete the rows that expire, or that a limit on disk use drops, if their stamp is of this
+    /// sync and shows that state
+    #[arg(long, requires = "stamp")]
+    expire: bool,
     /// Also drop at the target the tables that the database drops
     #[arg(long)]
     allow_drop: bool,
@@ -80,8 +93,8 @@ feed is carried, from the position in the table rowstonesync of the target. If c
 kept, all rows are compared again: keep the changes of the longest time without a network, with
 --keep-changes of the process that writes.
 
-Rows that expire, or that a limit on disk use drops, stay at the target. Deletes are carried. Rows
-that only the target has stay, and are listed in the file of --rejects.
+Rows that expire, or that a limit on disk use drops, stay at the target without --expire. Deletes
+are carried. Rows and tables that only the target has stay, and are listed in the file of --rejects.
 
 A sync may be killed at any time. The next one waits 40 seconds if the last one did not end in order,
 since requests may still be under way; readers of the target may then see states of about the last
@@ -94,6 +107,7 @@ Examples:
   rowstone sync station env:STORE --follow --name station-7
   rowstone sync station env:STORE --rejects rejects.ndjson
   rowstone sync station env:STORE --name station-7 --status --format prometheus
+  rowstone sync station env:STORE --name station-7 --stamp Source --expire
   rowstone sync env:STATION env:STORE --follow
   rowstone sync station copy";
 
@@ -161,8 +175,15 @@ impl SyncCommand {
         let mut job = SyncJob::new(source, target.get())
             .name(&self.name)
             .resync(self.resync.is_some())
+            .mirror(self.resync.as_deref() == Some("mirror"))
+            .delete_missing(self.delete_missing)
             .allow_drop(self.allow_drop)
             .split_groups(self.split_groups);
+        job = match &self.stamp {
+            Some(property) if self.expire => job.stamp_and_expire(property)?,
+            Some(property) => job.stamp(property)?,
+            None => job,
+        };
         job = match &self.state {
             Some(path) => job.state_file(path)?,
             None if is_served => job,
@@ -339,6 +360,10 @@ fn explained(error: Error) -> Failure {
         }
         ErrorKind::ChangesLost => {
             "--resync keep compares all rows and goes on; --name NAME is for another database"
+        }
+        // `check_tables` of a sync.
+        ErrorKind::Unsupported if error.message().contains("cannot be deleted") => {
+            "--resync keep keeps them; --stamp PROPERTY --expire deletes what expires"
         }
         ErrorKind::Unsupported => {
             "--allow-drop drops it; --rejects FILE keeps it, and records that"

@@ -28,7 +28,7 @@ use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-use self::rows::{GATES, NEXT, NOTES, NoteKey, TABLES, damaged, table_row};
+use self::rows::{GATES, NEXT, NOTES, NoteKey, TABLES, damaged, drops_oldest, table_row};
 use super::counts::Queries;
 use super::entry::TableEntry;
 use super::read::RowView;
@@ -73,7 +73,11 @@ impl Catalog {
             engine.maintenance().executor.signal(Lane::Log);
         }
         let gate = Arc::new(Gate::new(TableId::CATALOG));
-        Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log })
+        let catalog = Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log };
+        if engine.maintenance().writable().is_ok() {
+            catalog.note_drops_oldest();
+        }
+        Ok(catalog)
     }
 
     /// Returns the statistics of the queries since opening.
@@ -164,10 +168,14 @@ impl Catalog {
         };
         let row = table_row(&lower, name, id, None);
         let next = Entity::new(NEXT, "").with("Id", i64::from(after));
-        let mut batch = self.batch(vec![self.put(&row)?, self.put(&next)?]);
+        let note = self.engine.env().options.on_full.drops_from(name).then(|| drops_oldest(id));
+        let mut rows = vec![self.put(&row)?, self.put(&next)?];
+        rows.extend(note.as_ref().map(|note| self.put_note(note, "")).transpose()?);
+        let mut batch = self.batch(rows);
         batch.changes.push(TableChange::Created(id));
         self.engine.commit(&batch, self.durability())?;
         tables.next = after;
+        tables.notes.extend(note.map(|note| (note, Arc::from(""))));
         let gate = Arc::new(Gate::new(id));
         let queries = Queries::default();
         let (ttl, log) = (AtomicU64::new(0), Arc::clone(&self.log));

@@ -16,7 +16,7 @@ use crate::executor::Lane;
 use crate::format::names::{FileNumber, TableId};
 use crate::format::span::whole_table;
 use crate::model::Seq;
-use crate::options::{Durability, OnFull};
+use crate::options::Durability;
 use crate::sort::sort_by;
 use crate::sync::Ordering;
 
@@ -55,12 +55,8 @@ struct EvictionCandidate {
 impl Maintenance {
     /// Marks the table of `gate` for FIFO eviction if `Options::on_full` names the table.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
-        let (Some(eviction), OnFull::DropOldest(names)) =
-            (&self.eviction, &self.env().options.on_full)
-        else {
-            return;
-        };
-        if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+        let Some(eviction) = &self.eviction else { return };
+        if self.env().options.on_full.drops_from(name) {
             gate.set_fifo();
             eviction.tables.rcu(|gates| {
                 let others = gates.iter().filter(|other| other.dropped_at().is_none());

@@ -2,17 +2,18 @@
 //! imported ranges. They are barriers: everything before them is acknowledged first, and nothing
 //! after them is sent before they are.
 //!
-//! Expired rows are not carried: the target keeps what the source lets go.
+//! Expired rows are carried only if asked: otherwise the target keeps what the source lets go.
 
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
-use super::send::{Sender, create_table};
+use super::send::{Sender, create_table, drop_table};
 use super::source::Source;
+use super::stamp::Stamp;
 use crate::db::Change;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::model::Entity;
+use crate::model::{DateTime, Entity};
 use crate::mutants::mutant;
 use crate::query::KeyRange;
 use crate::store::continuation::Continuation;
@@ -25,8 +26,8 @@ pub(super) struct Barriers<'b, 's> {
     pub(super) sender: Sender<'s>,
     pub(super) source: &'b Source,
     pub(super) allow_drop: bool,
-    /// The position in an imported range.
-    pub(super) import: &'b mut Option<Continuation>,
+    /// The position in an imported range, or in a table of which rows have expired.
+    pub(super) next: &'b mut Option<Continuation>,
     /// Receives the writes that a barrier becomes.
     pub(super) plan: &'b mut Plan,
 }
@@ -35,10 +36,12 @@ pub(super) struct Barriers<'b, 's> {
 const IMPORT_PAGE: usize = 100;
 
 /// Whether a change is a barrier.
-pub(super) fn is_barrier(change: &Change) -> bool {
+pub(super) fn is_barrier(change: &Change, stamp: Option<&Stamp>) -> bool {
     match change {
         Change::Put { .. } | Change::Deleted { .. } => false,
-        Change::Expired { .. } => mutant!("carried-expiry"),
+        Change::Expired { .. } => {
+            stamp.is_some_and(|stamp| stamp.expires) || mutant!("carried-expiry")
+        }
         _ => true,
     }
 }
@@ -54,7 +57,8 @@ impl Barriers<'_, '_> {
             Change::Expired { table, .. } if mutant!("carried-expiry") => {
                 self.delete_range(table, &KeyRange::all())
             }
-            Change::Put { .. } | Change::Deleted { .. } | Change::Expired { .. } => Ok(true),
+            Change::Expired { table, before } => self.expire(table, *before),
+            Change::Put { .. } | Change::Deleted { .. } => Ok(true),
         }
     }
 
@@ -69,10 +73,7 @@ impl Barriers<'_, '_> {
 
     fn drop_table(&self, table: &str) -> Result<()> {
         if self.allow_drop || mutant!("unasked-drop") {
-            return match self.sender.target.delete_table(table) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                dropped => dropped,
-            };
+            return drop_table(self.sender.target, table);
         }
         let text = "the source dropped the table";
         if self.sender.report.is_none() {
@@ -108,11 +109,32 @@ impl Barriers<'_, '_> {
         Ok(false)
     }
 
+    /// Plans the deletes of those rows in a page of the target whose stamp tells that the source
+    /// has let them go.
+    fn expire(&mut self, table: &str, before: DateTime) -> Result<bool> {
+        let Some(stamp) = self.sender.stamp else { return Ok(true) };
+        let (filter, continuation) = (stamp.filter(before), self.next.as_ref());
+        let select = &[&*stamp.property];
+        let query = PageQuery { filter: &filter, top: PAGE_MAX, continuation, select };
+        let page = match self.sender.target.query(table, &query) {
+            Err(error) if error.code() == Code::TableNotFound.as_str() => return Ok(true),
+            page => page?,
+        };
+        let rows = page.entities.iter().filter(|row| stamp.is_before(before, row));
+        // Without an ETag a later write could be deleted.
+        for (row, etag) in rows.filter_map(|row| Some((row, row.etag()?))) {
+            let delete = Write::delete(table, row.partition_key(), row.row_key());
+            self.plan.add([Write { etag: Some(etag), ..delete }]);
+        }
+        *self.next = page.next;
+        Ok(self.next.is_none())
+    }
+
     /// Plans a copy of a page of the range as it is now. Later changes of its rows are in the feed.
     fn import(&mut self, table: &str, range: &KeyRange) -> Result<bool> {
         let view = self.source.view()?;
         let filter = filter(range);
-        let continuation = self.import.as_ref();
+        let continuation = self.next.as_ref();
         let query = PageQuery { filter: &filter, top: IMPORT_PAGE, continuation, select: &[] };
         let page = match view.store().query(table, &query) {
             Err(error) if error.code() == Code::TableNotFound.as_str() => return Ok(true),
@@ -120,10 +142,10 @@ impl Barriers<'_, '_> {
         };
         self.source.settle()?;
         for row in page.entities.into_iter().filter(|row| contains(range, row)) {
-            self.plan.add([Write::put(table, row)]);
+            self.plan.add([Write::put(table, row, self.sender.stamp)]);
         }
-        *self.import = page.next;
-        Ok(self.import.is_none())
+        *self.next = page.next;
+        Ok(self.next.is_none())
     }
 }
 

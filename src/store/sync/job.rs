@@ -18,13 +18,15 @@ use super::plan::Plan;
 use super::problem::{Report, SyncProblem};
 use super::saved::{Process, Saved};
 use super::send::{Counts, Sender};
-use super::snapshot::Snapshot;
+use super::snapshot::{Missing, Snapshot, check_tables};
 use super::source::{Feed, Source};
+use super::stamp::Stamp;
 use super::window::Window;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{Cursor, Position};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{DiskFs, Fs};
+use crate::model::check_property_name;
 use crate::mutants::mutant;
 use crate::retry::RetryPolicy;
 use crate::rng::Rng;
@@ -39,6 +41,7 @@ macro_rules! sender {
             until: $job.owned.unwrap_or_default().saturating_add(LEASE),
             workers: $job.options.workers,
             split_groups: $job.options.split_groups,
+            stamp: $job.stamp.as_ref(),
             report: $job.report.as_deref(),
             counts: &$job.counts,
         }
@@ -70,6 +73,7 @@ pub struct SyncJob<'s> {
     source: Source,
     target: &'s dyn TableStore,
     options: Options,
+    stamp: Option<Stamp>,
     report: Option<Box<Report<'s>>>,
     clock: Arc<dyn Clock>,
     rng: Rng,
@@ -82,6 +86,8 @@ pub struct SyncJob<'s> {
     reached: Option<Position>,
     /// Whether `reached` is not saved yet.
     is_dirty: bool,
+    /// Whether the next comparison is that of [`mirror`](Self::mirror).
+    is_mirror: bool,
     /// The monotonic time at which the last write of the position row was sent.
     owned: Option<Duration>,
     /// Whether a request may still take effect whose answer was lost.
@@ -99,6 +105,9 @@ struct Options {
     allow_drop: bool,
     split_groups: bool,
     resync: bool,
+    /// Whether the comparison of a `resync` also deletes.
+    mirror: bool,
+    delete_missing: bool,
     workers: usize,
     retries: RetryPolicy,
 }
@@ -177,9 +186,12 @@ impl<'s> SyncJob<'s> {
                 allow_drop: false,
                 split_groups: false,
                 resync: false,
+                mirror: false,
+                delete_missing: false,
                 workers: WORKERS,
                 retries: RetryPolicy::exponential_within(z, min, max),
             },
+            stamp: None,
             report: None,
             clock,
             rng,
@@ -190,6 +202,7 @@ impl<'s> SyncJob<'s> {
             window: Window::default(),
             reached: None,
             is_dirty: false,
+            is_mirror: false,
             owned: None,
             is_pending: false,
             failures: 0,
@@ -204,6 +217,7 @@ impl<'s> SyncJob<'s> {
     /// target need names of their own. Default: `default`.
     pub fn name(mut self, name: &str) -> Self {
         (self.name, self.mark) = (name.to_owned(), Mark::new(name, &mut self.rng));
+        self.stamp.iter_mut().for_each(|stamp| name.clone_into(&mut stamp.name));
         self
     }
 
@@ -246,10 +260,73 @@ impl<'s> SyncJob<'s> {
     }
 
     /// Begins again by comparing all rows: also if the source was restored, repaired or set back.
-    /// Rows that only the target has stay.
+    /// Rows that only the target has stay, see [`delete_missing`](Self::delete_missing).
     pub fn resync(mut self, resync: bool) -> Self {
         self.options.resync = resync;
         self
+    }
+
+    /// As [`resync`](Self::resync), and this one comparison also deletes the rows that only the
+    /// target has, as [`delete_missing`](Self::delete_missing), and with
+    /// [`allow_drop`](Self::allow_drop) drops the tables that only the target has: also those that
+    /// other programs or syncs have made.
+    pub fn mirror(mut self, mirror: bool) -> Self {
+        (self.options.resync, self.options.mirror) = (self.options.resync || mirror, mirror);
+        self
+    }
+
+    /// Sets whether every comparison deletes the rows that only the target has: the first one, one
+    /// after changes were lost, and a [`resync`](Self::resync). Default: they are reported. Use it
+    /// only if no other program or sync writes to the tables at the target.
+    ///
+    /// A [`step`](Self::step) returns `Unsupported` if a table has a time to live, or if a limit on
+    /// disk use drops its oldest rows: the source has let such rows go, and the target keeps them.
+    pub fn delete_missing(mut self, delete_missing: bool) -> Self {
+        self.options.delete_missing = delete_missing;
+        self
+    }
+
+    /// Gives each carried row one more property at the target: a text of the Timestamp at the
+    /// source with all seven digits, a space, and the name of the sync. The Timestamp is the
+    /// [Seq](crate::Seq) of the row, so the order of these texts is the order in which the source
+    /// wrote the rows. A row that has 252 properties, or a property of this name, is a problem and
+    /// is not carried. Default: none.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that no property can have.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::store::sync::{Source, SyncJob};
+    /// use rowstone::{Db, Entity};
+    /// let (device, cloud) = (Db::open_in_memory()?, Db::open_in_memory()?);
+    /// device.create_table("readings")?.insert(Entity::new("site-1", "0001"))?;
+    /// let sync = SyncJob::new(Source::Db(device), &cloud).name("station-7");
+    /// sync.stamp("Source")?.run(false, &mut |_| true)?;
+    /// let row = cloud.table("readings")?.get("site-1", "0001")?.expect("it was carried");
+    /// assert!(row.get::<String>("Source")?.ends_with("Z station-7"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stamp(mut self, property: &str) -> Result<Self> {
+        check_property_name(property)?;
+        let (property, name) = (property.to_owned(), self.name.clone());
+        self.stamp = Some(Stamp { property, name, expires: false });
+        Ok(self)
+    }
+
+    /// As [`stamp`](Self::stamp), and rows that expire at the source, or that a limit on disk use
+    /// drops there, are deleted at the target: those whose stamp has the name of this sync and a
+    /// time before which the source has let all rows go. Each such change of the feed reads the
+    /// rows of the table with an older stamp, which a Table service finds by reading the whole
+    /// table. Default: these rows stay.
+    ///
+    /// # Errors
+    /// As [`stamp`](Self::stamp).
+    pub fn stamp_and_expire(self, property: &str) -> Result<Self> {
+        let mut job = self.stamp(property)?;
+        job.stamp.iter_mut().for_each(|stamp| stamp.expires = true);
+        Ok(job)
     }
 
     /// Sets the number of partitions that are written at once. Default: 4.
@@ -419,6 +496,11 @@ impl<'s> SyncJob<'s> {
         let found = self.mark.read(self.target)?;
         let saved = self.saved.position()?;
         let view = self.source.view()?;
+        self.is_mirror = self.options.mirror;
+        if self.options.delete_missing || self.is_mirror {
+            // Not only when a comparison begins, which may be much later.
+            check_tables(&view)?;
+        }
         let newest = view.position();
         let position = found.as_ref().and_then(|found| found.position);
         let saved = saved.filter(|saved| saved.has_history_of(newest));
@@ -472,7 +554,11 @@ impl<'s> SyncJob<'s> {
         if let (Phase::Follow(_), Some(reached)) = (&self.phase, self.reached) {
             check(reached, view.position(), &self.name)?;
         }
-        let snapshot = Snapshot::new(view)?;
+        let Options { delete_missing, allow_drop, .. } = self.options;
+        let is_mirror = std::mem::take(&mut self.is_mirror);
+        let missing =
+            Missing { rows: delete_missing || is_mirror, tables: is_mirror && allow_drop };
+        let snapshot = Snapshot::new(view, missing)?;
         self.source.settle()?;
         self.phase = Phase::Compare(Box::new(snapshot));
         Ok(Step::Busy)
@@ -502,7 +588,7 @@ impl<'s> SyncJob<'s> {
             self.save()?;
         }
         let Phase::Follow(changes) = &mut self.phase else { return Ok(Step::Busy) };
-        match self.window.fill(&mut **changes) {
+        match self.window.fill(&mut **changes, self.stamp.as_ref()) {
             Err(error) if error.kind() == ErrorKind::ChangesLost && self.window.is_empty() => {
                 return self.begin_comparison();
             }
@@ -526,11 +612,11 @@ impl<'s> SyncJob<'s> {
         if !sender.send(self.window.plan.queues())? {
             return Ok(Step::Busy);
         }
-        let Window { plan, barriers, import, .. } = &mut self.window;
+        let Window { plan, barriers, next, .. } = &mut self.window;
         *plan = Plan::default();
         if let Some(change) = barriers.front() {
             let (source, allow_drop) = (&self.source, self.options.allow_drop);
-            if (Barriers { sender, source, allow_drop, import, plan }).part(change)? {
+            if (Barriers { sender, source, allow_drop, next, plan }).part(change)? {
                 barriers.pop_front();
             }
             if !self.window.is_empty() {

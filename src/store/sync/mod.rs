@@ -1,12 +1,12 @@
 //! Carries the changes of a database to a Table service or another database: a [`SyncJob`] reads
 //! the change feed of its [`Source`] and writes to a [`TableStore`](super::TableStore).
 //! docs/OPERATIONS.md explains what it carries, and what it does not: rows that expire at the
-//! source stay at the target.
+//! source stay at the target, unless that is asked for.
 //!
 //! Files: `job` (the steps), `window` (commits that are carried together), `plan` (which of them
 //! share a group), `send` (groups), `barrier` (tables and ranges), `snapshot` (the comparison at
 //! the start), `mark` and `saved` (positions at the target and at the source), `source`, `problem`,
-//! `state` (as another process sees it).
+//! `stamp` (a property of each carried row), `state` (as another process sees it).
 
 mod barrier;
 mod job;
@@ -17,6 +17,7 @@ mod saved;
 mod send;
 mod snapshot;
 mod source;
+mod stamp;
 mod state;
 #[cfg(test)]
 mod tests;

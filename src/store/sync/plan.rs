@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::stamp::Stamp;
+use crate::error::Error;
 use crate::json::odata::{Metadata, entity_text};
-use crate::model::{Entity, GROUP_OPERATIONS_MAX};
+use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX};
 use crate::mutants::mutant;
 use crate::store::groups::{BODY_MAX, member_head};
 
@@ -17,8 +19,12 @@ pub(super) struct Write {
     pub(super) table: String,
     pub(super) partition_key: String,
     pub(super) row_key: String,
-    /// The entity after the commit; `None` if it was deleted.
+    /// The entity after the commit, with its stamp; `None` if it was deleted.
     pub(super) entity: Option<Entity>,
+    /// Of a delete: the state that is deleted. Another state stays.
+    pub(super) etag: Option<ETag>,
+    /// The reason why the entity has no stamp. It is not sent then.
+    pub(super) refusal: Option<Error>,
 }
 
 /// The writes of several commits, by table and partition.
@@ -50,23 +56,28 @@ pub(super) struct Unit {
 pub(super) struct Row {
     /// `None` if the row is deleted.
     pub(super) entity: Option<Entity>,
+    pub(super) etag: Option<ETag>,
+    pub(super) refusal: Option<Error>,
     /// An upper bound for its length in the body of a group.
     bytes: usize,
 }
 
 impl Write {
-    pub(super) fn put(table: &str, entity: Entity) -> Self {
-        Self {
-            table: table.to_owned(),
-            partition_key: entity.partition_key().to_owned(),
-            row_key: entity.row_key().to_owned(),
-            entity: Some(entity),
-        }
+    pub(super) fn put(table: &str, mut entity: Entity, stamp: Option<&Stamp>) -> Self {
+        let refusal = stamp.and_then(|stamp| stamp.put(&mut entity).err());
+        let write = Self::delete(table, entity.partition_key(), entity.row_key());
+        Self { entity: Some(entity), refusal, ..write }
+    }
+
+    /// Whether the target has this state already.
+    pub(super) fn is_done_by(&self, found: &Entity) -> bool {
+        let is_equal = |row: &Entity| row.has_properties_of(found);
+        self.refusal.is_none() && self.entity.as_ref().is_some_and(is_equal)
     }
 
     pub(super) fn delete(table: &str, partition_key: &str, row_key: &str) -> Self {
         let [table, partition_key, row_key] = [table, partition_key, row_key].map(str::to_owned);
-        Self { table, partition_key, row_key, entity: None }
+        Self { table, partition_key, row_key, entity: None, etag: None, refusal: None }
     }
 }
 
@@ -75,9 +86,10 @@ impl Plan {
     pub(super) fn add(&mut self, commit: impl IntoIterator<Item = Write>) {
         let mut units: BTreeMap<(String, String), (String, Unit)> = BTreeMap::new();
         for write in commit {
-            let key = (write.table.to_ascii_lowercase(), write.partition_key.clone());
-            let (_, unit) = units.entry(key).or_insert_with(|| (write.table, Unit::default()));
             let row = Row::new(&write.partition_key, &write.row_key, write.entity);
+            let row = Row { etag: write.etag, refusal: write.refusal, ..row };
+            let key = (write.table.to_ascii_lowercase(), write.partition_key);
+            let (_, unit) = units.entry(key).or_insert_with(|| (write.table, Unit::default()));
             self.bytes += row.bytes;
             unit.put(write.row_key, row);
         }
@@ -152,6 +164,12 @@ impl Unit {
         Unit { rows, bytes }
     }
 
+    /// Returns the first row that cannot be sent, as an error of its operation.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        let mut rows = self.rows.values().enumerate();
+        rows.find_map(|(index, row)| Some(row.refusal.clone()?.at_index(index)))
+    }
+
     /// Removes the row with this index, and returns its RowKey and its state.
     pub(super) fn remove(&mut self, index: usize) -> Option<(String, Option<Entity>)> {
         let row_key = self.rows.keys().nth(index)?.clone();
@@ -164,7 +182,8 @@ impl Unit {
 impl Row {
     fn new(partition_key: &str, row_key: &str, entity: Option<Entity>) -> Self {
         let json = entity.as_ref().map_or(0, |row| entity_text(row, Metadata::TYPES).len());
-        Self { entity, bytes: json + member_head(partition_key.len() + row_key.len()) }
+        let bytes = json + member_head(partition_key.len() + row_key.len());
+        Self { entity, etag: None, refusal: None, bytes }
     }
 }
 
@@ -173,7 +192,7 @@ mod tests {
     use super::*;
 
     fn put(pk: &str, rk: &str, n: i32) -> Write {
-        Write::put("Tab", Entity::new(pk, rk).with("N", n))
+        Write::put("Tab", Entity::new(pk, rk).with("N", n), None)
     }
 
     /// Returns the units of each partition: keys with values, or `-` for a deleted row.
@@ -231,6 +250,7 @@ mod tests {
             Write::put(
                 "Tab",
                 texts.fold(Entity::new("p", rk), |row, (name, text)| row.with(name, text)),
+                None,
             )
         };
         for rk in ["a", "b", "a", "c", "d"] {

@@ -26,7 +26,7 @@ pub enum SyncProblemKind {
     Refused,
     /// The source dropped the table, and the target keeps it.
     Kept,
-    /// A comparison found the row at the target only. It stays there.
+    /// A comparison found the row or table at the target only. It stays there.
     OnlyAtTarget,
 }
 

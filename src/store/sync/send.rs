@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::plan::{Queue, Unit};
 use super::problem::{Report, SyncProblem, SyncProblemKind};
+use super::stamp::Stamp;
 use crate::clock::Clock;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::store::groups::is_of_group;
@@ -33,6 +34,7 @@ pub(super) struct Sender<'s> {
     pub(super) until: Duration,
     pub(super) workers: usize,
     pub(super) split_groups: bool,
+    pub(super) stamp: Option<&'s Stamp>,
     /// `None` if a refused row is an error.
     pub(super) report: Option<&'s Report<'s>>,
     pub(super) counts: &'s Counts,
@@ -69,12 +71,18 @@ impl Sender<'_> {
 
     /// Sends a unit. A row alone needs no group.
     fn unit(&self, table: &str, partition_key: &str, unit: &Unit) -> Result<()> {
+        if let Some(refusal) = unit.refusal() {
+            return Err(refusal);
+        }
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         let mut rows = unit.rows.iter();
         if let (Some((row_key, row)), None) = (rows.next(), rows.next()) {
             return match &row.entity {
                 Some(entity) => self.target.upsert(table, entity).map(drop),
-                None => self.target.delete(table, partition_key, row_key, &Condition::None),
+                None => {
+                    let condition = row.etag.clone().map_or(Condition::None, Condition::Match);
+                    self.target.delete(table, partition_key, row_key, &condition)
+                }
             };
         }
         let operations = unit.rows.iter().map(|(row_key, row)| match &row.entity {
@@ -82,7 +90,7 @@ impl Sender<'_> {
             None => Operation::Delete {
                 partition_key: partition_key.to_owned(),
                 row_key: row_key.clone(),
-                etag: None,
+                etag: row.etag.clone(),
             },
         });
         let group = EntityGroup::from_operations(operations)?;
@@ -103,14 +111,19 @@ impl Sender<'_> {
     ) -> Result<Option<Unit>> {
         let index = error.index().or((unit.rows.len() == 1).then_some(0));
         let index = index.filter(|index| *index < unit.rows.len());
-        let is_delete =
-            |index: &usize| unit.rows.values().nth(*index).is_some_and(|row| row.entity.is_none());
+        let row = |index: &usize| unit.rows.values().nth(*index);
+        let is_delete = |index: &usize| row(index).is_some_and(|row| row.entity.is_none());
+        let has_etag = |index: &usize| row(index).is_some_and(|row| row.etag.is_some());
         match (error.kind(), index) {
             _ if error.code() == Code::TableNotFound.as_str() => {
                 self.missing_table(table, partition_key, unit)?;
             }
             // The row was deleted by a group whose answer was lost, or it was never there.
             (ErrorKind::NotFound, Some(index)) if is_delete(&index) => drop(unit.remove(index)),
+            // Another program has written the row.
+            (ErrorKind::PreconditionFailed, Some(index)) if has_etag(&index) => {
+                drop(unit.remove(index));
+            }
             _ if is_of_group(&error) && unit.rows.len() > 1 => {
                 if !self.split_groups {
                     let rows = unit.rows.len();
@@ -161,7 +174,7 @@ impl Sender<'_> {
         if self.report.is_none() {
             let object =
                 row.map_or_else(String::new, |keys| format!("{} of ", quoted_entity(keys)));
-            return Err(error.during(format!("the target refuses {object}table '{table}'")));
+            return Err(error.during(format!("the sync cannot carry {object}table '{table}'")));
         }
         self.tell(SyncProblemKind::Refused, table, row, error.message().to_owned())
     }
@@ -178,6 +191,14 @@ impl Sender<'_> {
         let row = row.map(|(pk, rk)| (pk.to_owned(), rk.to_owned()));
         let problem = SyncProblem { kind, table: table.to_owned(), row, message };
         self.report.map_or(Ok(()), |report| report(&problem))
+    }
+}
+
+/// Drops a table if it exists.
+pub(super) fn drop_table(target: &dyn TableStore, table: &str) -> Result<()> {
+    match target.delete_table(table) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        dropped => dropped,
     }
 }
 

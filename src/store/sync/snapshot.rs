@@ -3,17 +3,18 @@
 //!
 //! Invariants
 //! * the position is taken before the first row is read, so later changes are all in the feed;
-//! * a row that only the target has stays: the source may have let it go.
+//! * a row that only the target has stays, since the source may have let it go. It is deleted if
+//!   that is asked for, and then the source must have no table that lets rows go.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::mark;
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
-use super::send::{Sender, create_table};
+use super::send::{Sender, create_table, drop_table};
 use super::source::View;
 use crate::db::Position;
-use crate::error::{Code, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::Entity;
 use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
@@ -29,6 +30,16 @@ pub(super) struct Snapshot {
     /// The tables that are left, the current one first.
     pub(super) tables: VecDeque<String>,
     current: Current,
+    /// Whether rows that only the target has are deleted, and such tables dropped.
+    missing: Missing,
+    are_tables_checked: bool,
+}
+
+/// What a comparison deletes if only the target has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    pub(super) rows: bool,
+    pub(super) tables: bool,
 }
 
 /// The progress in a table.
@@ -49,15 +60,25 @@ const PAGE_BYTES: usize = 1 << 20;
 const FIRST_PAGE: usize = 100;
 
 impl Snapshot {
-    pub(super) fn new(view: View) -> Result<Self> {
+    /// # Errors
+    /// `Unsupported` if rows are to be deleted, and a table of the source lets rows go.
+    pub(super) fn new(view: View, missing: Missing) -> Result<Self> {
         let position = view.position();
         let tables = view.store().tables()?.into_iter().filter(|name| is_carried(name)).collect();
-        Ok(Self { position, view, tables, current: Current::default() })
+        if missing.rows {
+            check_tables(&view)?;
+        }
+        let (current, are_tables_checked) = (Current::default(), false);
+        Ok(Self { position, view, tables, current, missing, are_tables_checked })
     }
 
     /// Compares a page, and plans the rows that the target lacks or has in another state. Returns
     /// false if all tables are compared.
     pub(super) fn page(&mut self, sender: &Sender<'_>, plan: &mut Plan) -> Result<bool> {
+        if !self.are_tables_checked {
+            self.check_target(sender)?;
+            self.are_tables_checked = true;
+        }
         let Some(table) = self.tables.front().cloned() else { return Ok(false) };
         if !self.current.is_begun && !self.begin(&table, sender)? {
             self.tables.pop_front();
@@ -82,11 +103,16 @@ impl Snapshot {
         });
         let size = (bytes / page.entities.len().max(1)).max(1);
         let until = page.next.is_some().then_some(last).flatten();
-        let rows = page.entities.into_iter().map(|row| (order(&row), row)).collect();
+        let write = |row| (order(&row), Write::put(&table, row, sender.stamp));
+        let rows = page.entities.into_iter().map(write).collect();
         let slice = Slice { after: after.clone(), until: until.clone() };
-        let rows = if *is_new { rows } else { differences(&table, &slice, rows, sender)? };
+        let differences = Differences { table: &table, deletes: self.missing.rows, sender };
+        let (rows, is_whole) = if *is_new { (rows, true) } else { differences.of(&slice, rows)? };
         // One by one: rows of one group belong to different commits.
-        rows.into_values().for_each(|row| plan.add([Write::put(&table, row)]));
+        rows.into_values().for_each(|write| plan.add([write]));
+        if !is_whole {
+            return Ok(true);
+        }
         match page.next {
             // An empty page with a next one has no last key.
             Some(next) => {
@@ -100,6 +126,26 @@ impl Snapshot {
             }
         }
         Ok(true)
+    }
+
+    /// Reports the tables that only the target has, or drops them.
+    fn check_target(&self, sender: &Sender<'_>) -> Result<()> {
+        let tables = match sender.target.tables() {
+            // The credentials may be for some tables only.
+            Err(error) if is_denied(&error) && !self.missing.tables => return Ok(()),
+            tables => tables?,
+        };
+        let is_known =
+            |name: &str| self.tables.iter().any(|known| known.eq_ignore_ascii_case(name));
+        for table in tables.iter().filter(|name| is_carried(name) && !is_known(name)) {
+            if self.missing.tables {
+                drop_table(sender.target, table)?;
+                continue;
+            }
+            let text = "only the target has this table".to_owned();
+            sender.tell(SyncProblemKind::OnlyAtTarget, table, None, text)?;
+        }
+        Ok(())
     }
 
     /// Creates the table unless the target has it. Returns false if the target refuses it.
@@ -124,35 +170,87 @@ impl Snapshot {
     }
 }
 
-/// Returns the rows of the source that the target lacks or has in another state, and reports those
-/// that only the target has.
-fn differences(
-    table: &str,
-    slice: &Slice,
-    mut rows: BTreeMap<Vec<u8>, Entity>,
-    sender: &Sender<'_>,
-) -> Result<BTreeMap<Vec<u8>, Entity>> {
-    let side = Side { store: sender.target, table };
-    let mut pages = side.pages(slice.filters(""), &[], PAGE_MAX);
-    while let Some(page) = pages.next()? {
-        for found in page {
-            let key = order(&found);
-            match rows.get(&key) {
-                Some(row) if row.has_properties_of(&found) => drop(rows.remove(&key)),
-                Some(_) => {}
-                None => {
-                    if mutant!("mirror") {
-                        let keys = (found.partition_key(), found.row_key());
-                        sender.target.delete(table, keys.0, keys.1, &Condition::None)?;
+/// Compares the rows of a table.
+struct Differences<'d> {
+    table: &'d str,
+    /// Whether rows that only the target has are deleted.
+    deletes: bool,
+    sender: &'d Sender<'d>,
+}
+
+impl Differences<'_> {
+    /// Returns those writes of a slice that the target lacks, and deletes or reports the rows that
+    /// only the target has. Stamps are compared, too: an older one would let the row expire early.
+    /// If there are many rows to delete, returns some deletes and false: the slice is then compared
+    /// again.
+    fn of(
+        &self,
+        slice: &Slice,
+        mut rows: BTreeMap<Vec<u8>, Write>,
+    ) -> Result<(BTreeMap<Vec<u8>, Write>, bool)> {
+        let Self { table, deletes, sender } = *self;
+        let mut pages =
+            Side { store: sender.target, table }.pages(slice.filters(""), &[], PAGE_MAX);
+        let mut missing = BTreeMap::new();
+        while let Some(page) = pages.next()? {
+            if missing.len() >= PAGE_MAX {
+                return Ok((missing, false));
+            }
+            for found in page {
+                let key = order(&found);
+                match rows.get(&key) {
+                    Some(write) if write.is_done_by(&found) => drop(rows.remove(&key)),
+                    Some(_) => {}
+                    None if deletes => {
+                        let (pk, rk) = (found.partition_key(), found.row_key());
+                        missing.insert(key, Write::delete(table, pk, rk));
                     }
-                    let row = Some((found.partition_key(), found.row_key()));
-                    let text = "only the target has this row".to_owned();
-                    sender.tell(SyncProblemKind::OnlyAtTarget, table, row, text)?;
+                    None => self.only_at_target(&found)?,
                 }
             }
         }
+        rows.append(&mut missing);
+        Ok((rows, true))
     }
-    Ok(rows)
+
+    fn only_at_target(&self, found: &Entity) -> Result<()> {
+        let Self { table, sender, .. } = *self;
+        let (pk, rk) = (found.partition_key(), found.row_key());
+        if mutant!("mirror") {
+            sender.target.delete(table, pk, rk, &Condition::None)?;
+        }
+        let text = "only the target has this row".to_owned();
+        sender.tell(SyncProblemKind::OnlyAtTarget, table, Some((pk, rk)), text)
+    }
+}
+
+/// Refuses to delete what only the target has if the source may have let it go.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_tables(source: &View) -> Result<()> {
+    let refused = |reason: String| {
+        let text = format!("rows that only the target has cannot be deleted: {reason}");
+        Err(Error::new(ErrorKind::Unsupported, text))
+    };
+    let db = match source {
+        View::Db(db) => db,
+        #[cfg(feature = "cli")]
+        View::Remote(..) => {
+            return refused("a server does not tell which of its tables let rows go".to_owned());
+        }
+    };
+    for table in db.tables()?.iter().filter(|name| is_carried(name)) {
+        if let Some(reason) = db.lets_rows_go(table)? {
+            return refused(format!("{reason} of table '{table}'"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the credentials do not permit a request.
+fn is_denied(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io && error.message().contains("Authorization")
 }
 
 /// Whether the changes of a table are carried.

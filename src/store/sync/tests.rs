@@ -2,6 +2,7 @@
 
 mod cut;
 mod history;
+mod options;
 
 use std::cell::Cell;
 use std::path::Path;

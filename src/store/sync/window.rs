@@ -7,6 +7,7 @@ use super::barrier::is_barrier;
 use super::plan::{Plan, Write};
 use super::snapshot::is_carried;
 use super::source::Feed;
+use super::stamp::Stamp;
 use crate::db::{Change, Commit, Position};
 use crate::error::Result;
 use crate::mutants::mutant;
@@ -20,7 +21,8 @@ const WINDOW_BYTES: usize = 2 << 20;
 pub(super) struct Window {
     pub(super) plan: Plan,
     pub(super) barriers: VecDeque<Change>,
-    pub(super) import: Option<Continuation>,
+    /// The position in a barrier.
+    pub(super) next: Option<Continuation>,
     /// The position after the window; `None` for a page of a comparison.
     pub(super) end: Option<Position>,
     pub(super) commits: u64,
@@ -35,7 +37,8 @@ impl Window {
 
     /// Reads commits, up to the size of a window or to a commit with a barrier, which has a window
     /// of its own.
-    pub(super) fn fill(&mut self, changes: &mut dyn Feed) -> Result<()> {
+    pub(super) fn fill(&mut self, changes: &mut dyn Feed, stamp: Option<&Stamp>) -> Result<()> {
+        let is_barrier = |change: &Change| is_barrier(change, stamp);
         loop {
             let commit = match self.held.take() {
                 Some(commit) => commit,
@@ -44,28 +47,28 @@ impl Window {
                     None => return Ok(()),
                 },
             };
-            let has_barrier = commit.changes.iter().any(is_barrier) && !mutant!("past-barrier");
+            let has_barrier = commit.changes.iter().any(&is_barrier) && !mutant!("past-barrier");
             if has_barrier && self.end.is_some() {
                 self.held = Some(commit);
                 return Ok(());
             }
-            self.add(commit);
+            self.add(commit, stamp);
             if has_barrier || self.plan.bytes() >= WINDOW_BYTES {
                 return Ok(());
             }
         }
     }
 
-    fn add(&mut self, commit: Commit) {
+    fn add(&mut self, commit: Commit, stamp: Option<&Stamp>) {
         (self.end, self.commits) = (Some(commit.position), self.commits + 1);
         let mut writes = Vec::new();
         for change in commit.changes.into_iter().filter(|change| is_carried(change.table())) {
             match change {
-                Change::Put { table, entity } => writes.push(Write::put(&table, entity)),
+                Change::Put { table, entity } => writes.push(Write::put(&table, entity, stamp)),
                 Change::Deleted { table, partition_key, row_key } => {
                     writes.push(Write::delete(&table, &partition_key, &row_key));
                 }
-                barrier if is_barrier(&barrier) => self.barriers.push_back(barrier),
+                barrier if is_barrier(&barrier, stamp) => self.barriers.push_back(barrier),
                 _ => {}
             }
         }

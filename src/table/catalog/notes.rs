@@ -17,10 +17,40 @@ use crate::lsm::{Action, Op};
 use crate::model::Entity;
 use crate::options::Durability;
 
-use super::rows::{NOTES, NoteKey, damaged};
+use super::rows::{DROPS_OLDEST, NOTES, NoteKey, damaged};
 use super::{Catalog, Tables};
 
 impl Catalog {
+    /// Returns the operation that puts the note's row into the catalog.
+    pub(super) fn put_note(&self, key: &NoteKey, text: &str) -> Result<Op<'static>> {
+        self.put(&row(key, text))
+    }
+
+    /// Whether a limit on disk use drops the oldest rows of a table, or has once.
+    ///
+    /// # Errors
+    /// `NotFound` (`TableNotFound`).
+    #[cfg(feature = "remote")]
+    pub(crate) fn drops_oldest(&self, table: &str) -> Result<bool> {
+        Ok(self.note(Some(table), DROPS_OLDEST)?.is_some())
+    }
+
+    /// Writes the notes of the tables that a limit on disk use has begun to drop rows from. If it
+    /// fails, for example because the disk is full, the next opening tries again; also if the files
+    /// exceed the limit, since opening drops no rows.
+    pub(super) fn note_drops_oldest(&self) {
+        let disk_use = self.engine.maintenance().disk_use();
+        if disk_use.is_none_or(|[total, limit, ..]| total > limit) {
+            return;
+        }
+        let on_full = &self.engine.env().options.on_full;
+        for name in self.names().iter().filter(|name| on_full.drops_from(name)) {
+            if matches!(self.note(Some(name), DROPS_OLDEST), Ok(None)) {
+                drop(self.set_note(Some(name), DROPS_OLDEST, Some("")));
+            }
+        }
+    }
+
     /// Returns the operation that deletes the note's row from the catalog.
     pub(super) fn delete_note(&self, key: &NoteKey) -> Op<'static> {
         self.op(NOTES, &row_key(key), Action::Delete)
@@ -89,7 +119,7 @@ impl Catalog {
                 let problem = format!("a note of more than {NOTE_BYTES_MAX} bytes");
                 return Err(Error::refused_with(Code::InvalidInput, problem));
             }
-            Some(text) => self.put(&row(&key, text))?,
+            Some(text) => self.put_note(&key, text)?,
             None => self.delete_note(&key),
         };
         self.engine.commit(&self.batch(vec![op]), Durability::Sync)?;

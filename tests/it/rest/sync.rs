@@ -56,7 +56,55 @@ fn changes_are_carried_to_a_service() {
     stores.fails("sync src env:STORE --name a/b", 2, "a name has");
     stores.fails("sync src env:STORE --name=", 2, "a name has");
     stores.fails("sync src env:STORE --state src/state", 2, "directory of a database");
-    stores.fails("sync src env:STORE --state state --resync mirror", 2, "keep");
+    stores.fails("sync src env:STORE --state state --resync all", 2, "mirror");
+}
+
+#[test]
+fn rows_are_stamped_and_a_mirror_deletes() {
+    let stores = Stores::new(20);
+    stores.fails("sync src env:STORE --expire", 2, "--stamp");
+    stores.fails("sync src env:STORE --stamp RowKey", 1, "RowKey");
+    let stamp = "sync src env:STORE --name station --stamp From --format json";
+    assert!(stores.ok(stamp).contains("\"rows\":20"));
+    put(&stores, "a");
+    assert!(stores.ok(stamp).contains("\"rows\":1,"));
+    let row = stores.ok("get env:STORE Tab p a");
+    assert!(row.contains("Z station"), "{row}");
+    let again = stores.ok(&format!("{stamp} --resync keep --expire"));
+    assert!(again.contains("\"rows\":0,"), "{again}");
+    // What only the target has.
+    let foreign = r#"{"PartitionKey":"p","RowKey":"foreign"}"#;
+    stores.ok(&format!("put env:STORE Tab {foreign}"));
+    stores.ok(&format!("put env:STORE Other {foreign}"));
+    let listed = stores.ok(&format!("{stamp} --resync keep --rejects rejects"));
+    assert!(listed.contains("\"problems\":2"), "{listed}");
+    let rejects = std::fs::read_to_string(stores.place.path("rejects")).unwrap();
+    assert!(rejects.starts_with(r#"{"kind":"only-at-target","table":"Other","m"#), "{rejects}");
+    stores.ok("ttl src Tab 7d");
+    let refused = "of rows of table 'Tab'\n  try: --resync keep";
+    stores.fails(&format!("{stamp} --resync mirror"), 1, refused);
+    stores.fails(&format!("{stamp} --delete-missing"), 1, refused);
+    stores.ok("ttl src Tab never");
+    stores.ok(&format!("{stamp} --resync mirror --allow-drop"));
+    assert_eq!(stores.ok("tables env:STORE").lines().count(), 2);
+    assert_eq!(stores.run("query env:STORE Tab --count").stdout, b"21\n");
+}
+
+/// The row expires a second or two after it was written.
+#[test]
+fn an_expired_row_is_deleted_at_a_service() {
+    let stores = Stores::new(0);
+    put(&stores, "a");
+    let sync = "sync src env:STORE --stamp From --expire";
+    stores.ok(sync);
+    stores.ok("ttl src Tab 1s");
+    let count = "query env:STORE Tab --count";
+    while stores.run(count).stdout == b"1\n" {
+        // Each write opens the database, which lets rows expire.
+        stores.ok("put src Other {\"PartitionKey\":\"o\",\"RowKey\":\"a\"} --mode upsert");
+        stores.ok(sync);
+    }
+    assert_eq!(stores.run(count).stdout, b"0\n");
 }
 
 /// Starts a sync that follows, and waits until it has carried a row and saved its position.
