@@ -211,9 +211,9 @@ impl History {
                     return Err(format!("{row:?} has no commit: {entity:?}, {versions:?}"));
                 }
                 Some(_) => is_state(last, found),
-                None => match self.unseen.get(row) {
-                    Some(began) if self.was_deleted(row, *began) => true,
-                    Some(_) if last.is_some_and(|last| last.entity.is_some()) => true,
+                // A comparison has seen neither the row nor its deletion.
+                None => match (self.unseen.get(row), last) {
+                    (Some(began), Some(last)) if self.is_until(last.commit, *began) => true,
                     _ => is_state(last, found),
                 },
             };

@@ -62,7 +62,8 @@ struct Run<'n> {
     is_clean: bool,
     /// Whether no request and no answer is lost any more.
     is_healed: bool,
-    /// The positions of comparisons that were killed, perhaps after they had ended.
+    /// The positions of comparisons whose sync was killed or given up. They may have ended: the
+    /// request that said so may have taken effect without an answer.
     cut_short: Vec<Position>,
     /// By the number of the call.
     labels: BTreeMap<usize, Label>,
@@ -204,18 +205,20 @@ impl Run<'_> {
                 End::Step(step) => self.pass(step, count),
                 End::Killed => {
                     // A killed process does not end its syncs in order.
-                    syncs.clear();
+                    syncs.drain(..).for_each(|sync| self.leave(&sync));
                     break;
                 }
                 End::Failed(error) => {
                     self.judge(&error, count)?;
                     let sync = syncs.remove(chosen);
+                    self.leave(&sync);
                     self.end(sync)?;
                 }
             }
         }
         self.is_clean = false;
         while let Some(sync) = syncs.pop() {
+            self.leave(&sync);
             if !self.device.is_down() && self.rng.chance(1, 2) {
                 let (is_last, at) = (syncs.is_empty(), sync.job.status().position);
                 let has_ended = self.end(sync)?;
@@ -299,10 +302,7 @@ impl Run<'_> {
     fn step(&mut self, sync: &mut Sync<'_>) -> Result<End, String> {
         self.label(sync);
         let before = sync.job.comparison();
-        let Some(stepped) = self.survives(|| sync.job.step()) else {
-            self.cut_short.extend(before);
-            return Ok(End::Killed);
-        };
+        let Some(stepped) = self.survives(|| sync.job.step()) else { return Ok(End::Killed) };
         self.network.note(|| {
             let text = stepped.as_ref().map_err(Error::kind);
             format!("sync {}: {text:?}, {:?}", sync.client, sync.job.status().position)
@@ -382,6 +382,11 @@ impl Run<'_> {
         }
         self.count(name);
         Ok(())
+    }
+
+    /// Notes that nothing is known any more of the comparison of a sync.
+    fn leave(&mut self, sync: &Sync<'_>) {
+        self.cut_short.extend(sync.job.comparison());
     }
 
     /// Ends a sync in order. Returns whether that succeeded.
