@@ -40,7 +40,9 @@ pub(super) fn is_barrier(change: &Change, stamp: Option<&Stamp>) -> bool {
     match change {
         Change::Put { .. } | Change::Deleted { .. } => false,
         Change::Expired { .. } => {
-            stamp.is_some_and(|stamp| stamp.expires) || mutant!("carried-expiry")
+            stamp.is_some_and(|stamp| stamp.expires)
+                || mutant!("carried-expiry")
+                || mutant!("carried-drop")
         }
         _ => true,
     }
@@ -53,8 +55,15 @@ impl Barriers<'_, '_> {
             Change::TableCreated { table } => self.create(table).map(|()| true),
             Change::TableDropped { table } => self.drop_table(table).map(|()| true),
             Change::RangeDeleted { table, range } => self.delete_range(table, range),
+            Change::Imported { .. } if mutant!("skipped-import") => Ok(true),
             Change::Imported { table, range } => self.import(table, range),
             Change::Expired { table, .. } if mutant!("carried-expiry") => {
+                self.delete_range(table, &KeyRange::all())
+            }
+            Change::Expired { table, .. }
+                if mutant!("carried-drop")
+                    && matches!(self.source.view()?, View::Db(db) if db.ttl(table)?.is_none()) =>
+            {
                 self.delete_range(table, &KeyRange::all())
             }
             Change::Expired { table, before } => self.expire(table, *before),

@@ -14,6 +14,7 @@ use super::problem::{Report, SyncProblem, SyncProblemKind};
 use super::stamp::Stamp;
 use crate::clock::Clock;
 use crate::error::{Code, Error, ErrorKind, Result};
+use crate::mutants::mutant;
 use crate::store::groups::is_of_group;
 use crate::store::table_store::{Condition, TableStore};
 use crate::store::workers;
@@ -60,7 +61,9 @@ impl Sender<'_> {
                 continue;
             };
             if let Some(rest) = self.amend(table, partition_key, unit, error)? {
-                units.insert(1, rest);
+                if !mutant!("lost-part") {
+                    units.insert(1, rest);
+                }
             }
             if units.front().is_some_and(|unit| unit.rows.is_empty()) {
                 units.pop_front();
@@ -136,6 +139,9 @@ impl Sender<'_> {
             }
             (ErrorKind::InvalidInput, Some(index)) => {
                 if let Some((row_key, _)) = unit.remove(index) {
+                    if mutant!("refusal-ends") {
+                        drop(unit.split_at(index));
+                    }
                     self.refuse(table, Some((partition_key, &row_key)), error)?;
                 }
             }
@@ -171,6 +177,9 @@ impl Sender<'_> {
         row: Option<(&str, &str)>,
         error: Error,
     ) -> Result<()> {
+        if mutant!("silent-refusal") {
+            return Ok(());
+        }
         if self.report.is_none() {
             let object =
                 row.map_or_else(String::new, |keys| format!("{} of ", quoted_entity(keys)));

@@ -13,6 +13,7 @@ mod job;
 mod ledger;
 mod mutants;
 mod network;
+mod strict;
 mod sync;
 #[cfg(test)]
 mod tests;

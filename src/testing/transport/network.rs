@@ -16,6 +16,7 @@ use std::time::Duration;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 
 use super::ledger::{Action, Ledger};
+use super::strict::Strict;
 use crate::clock::{Clock, ManualClock, TICKS_PER_SECOND};
 use crate::db::{Db, Position};
 use crate::model::{DateTime, Entity};
@@ -92,6 +93,8 @@ pub(super) struct State {
     pub(super) away: Duration,
     /// The calls of jobs that wrote to the primary location, with the position after each write.
     pub(super) written: Vec<(usize, Position)>,
+    /// What the service refuses besides.
+    pub(super) strict: Strict,
     late: Vec<Late>,
     /// Writes that the secondary location does not have yet.
     unreplicated: Vec<service::Request>,
@@ -236,6 +239,7 @@ impl Network {
             faults,
             away: Duration::ZERO,
             written: Vec::new(),
+            strict: Strict::default(),
             late: Vec::new(),
             unreplicated: Vec::new(),
             digest: seed,
@@ -487,7 +491,11 @@ impl Network {
     /// Executes a request, and tells the ledger what it changed.
     fn carry_out(&self, call: usize, request: &Request) -> Response {
         let site = if is_secondary(&request.url) { &self.secondary } else { &self.primary };
-        let asked = site.received(request, self.primary.clock.now());
+        let strict = self.state.lock().strict;
+        if strict.is_too_large(request) {
+            return self.error(413, "RequestBodyTooLarge");
+        }
+        let asked = site.received(&strict.spoilt(request), self.primary.clock.now());
         if is_secondary(&request.url) {
             self.replicate();
         }

@@ -18,7 +18,8 @@ fn trap_65_trap_66_results_agree_with_what_the_service_did_whatever_is_lost() {
     let names = names.chain(["copies", "kills of copies", "errors of copies"]);
     let names = names.chain(["syncs", "comparisons", "kills of syncs", "syncs that give up", AWAY]);
     let names = names.chain(["syncs that find another one", "syncs that refuse another history"]);
-    let names = names.chain(["power cuts", "restores", "repairs", "expiries at the device"]);
+    let names = names.chain(["power cuts", "restores", "repairs"]);
+    let names = names.chain([sync::EXPIRIES, sync::EVICTIONS, sync::IMPORTS, sync::REFUSALS]);
     assert_eq!(names.filter(missing).collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -49,6 +50,9 @@ fn mutants_are_detected() {
         "any-history",
         "lost-is-empty",
         "mirror",
+        "skipped-import",
+        "refusal-ends",
+        "silent-refusal",
     ] {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("in the list");
         let found = explore(0, 500, 2, Some(mutant.name), |_| ()).failure;

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::network::{Network, Turn};
+use super::super::strict::{REFUSED, REFUSED_TABLE};
+use super::choices::Choices;
 use super::history::History;
 use crate::clock::ManualClock;
 use crate::db::{Db, SuspectRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{Fs, MemFs};
 use crate::model::Entity;
-use crate::options::{Background, Durability, Options};
+use crate::options::{Background, Durability, OnFull, Options};
 use crate::query::KeyRange;
 use crate::rng::Rng;
 use crate::store::sync::Source;
@@ -21,13 +23,18 @@ use crate::table::EntityGroup;
 use crate::testing::sim::power::{End, PowerFs};
 
 const MAIN: &str = "Main";
-/// A table whose rows expire.
+/// A table whose rows expire, or of which the oldest are dropped near the limit on disk use.
 const AGED: &str = "Aged";
 const TTL: Duration = Duration::from_secs(3_600);
 /// A table that is dropped and made again.
-const EXTRA: &str = "Extra";
-const PARTITIONS: [&str; 2] = ["p", "q"];
+const EXTRA: &str = REFUSED_TABLE;
+/// Rows are imported into the last one.
+const PARTITIONS: [&str; 3] = ["p", "q", "r"];
 const ROWS: u64 = 5;
+/// The limit on disk use.
+const DISK: u64 = 7 << 19;
+/// A large row has up to so many texts. Each is 180 kB of JSON.
+const TEXTS: u64 = 4;
 const BACKUPS: &str = "backups";
 /// A boot that the power survives needs fewer tries.
 const BOOTS_MAX: usize = 10;
@@ -42,6 +49,7 @@ pub(super) struct Device {
 
 struct State {
     rng: Rng,
+    choices: Choices,
     clock: Arc<ManualClock>,
     memory: MemFs,
     power: PowerFs,
@@ -71,7 +79,7 @@ impl Turn for Writer {
 
 impl Device {
     /// Creates a device with empty tables.
-    pub(super) fn new(network: &Arc<Network>, mut rng: Rng, allow_drop: bool) -> Self {
+    pub(super) fn new(network: &Arc<Network>, mut rng: Rng, choices: Choices) -> Self {
         let memory = MemFs::new();
         let mut state = State {
             clock: Arc::clone(&network.clocks[0]),
@@ -86,12 +94,15 @@ impl Device {
             is_calm: rng.chance(1, 4),
             left: Arc::default(),
             history: None,
+            choices,
             rng,
         };
         let made = state.options().open(&state.dir).and_then(|db| {
-            state.history = Some(History::new(&db, allow_drop));
+            state.history = Some(History::new(&db, choices));
             [MAIN, AGED, EXTRA].iter().try_for_each(|name| db.create_table(name).map(drop))?;
-            db.set_ttl(AGED, Some(TTL))?;
+            if !choices.is_full {
+                db.set_ttl(AGED, Some(TTL))?;
+            }
             state.db = Some(db);
             Ok(())
         });
@@ -171,10 +182,11 @@ impl Device {
             Ok(()) => format!("the device: {what}; power is off: {is_gone}"),
             Err(error) => format!("the device: {what}: {:?}; off: {is_gone}", error.kind()),
         });
-        // A table or a row may be absent.
+        // A table or a row may be absent, and the disk full.
         if let Err(error) = done
             && !is_gone
             && error.kind() != ErrorKind::NotFound
+            && error.kind() != ErrorKind::StorageFull
         {
             let text = format!("the device: {what}: {}", error.chain());
             self.network.state.lock().ledger.fail(|| text);
@@ -251,11 +263,16 @@ impl Device {
 impl State {
     fn options(&mut self) -> Options {
         let mut options = Db::options().background(Background::Manual).memtable_bytes(256 << 10);
+        if self.choices.is_full {
+            let on_full = OnFull::DropOldest(vec![AGED.to_owned()]);
+            options = options.run_file_bytes(64 << 10).max_disk(DISK).on_full(on_full);
+        }
         options.log_allocate_bytes = 4 << 10;
         let options = options.fs(Arc::new(self.power.clone())).durability(self.durability);
         let options = options.clock(Arc::clone(&self.clock) as _).seed(self.rng.next_u64());
+        let kept = if self.choices.is_full { 1 << 19 } else { 1 << 30 };
         // Otherwise each flush discards changes.
-        if self.rng.chance(3, 4) { options.keep_changes(1 << 30) } else { options }
+        if self.rng.chance(3, 4) { options.keep_changes(kept) } else { options }
     }
 
     fn end(&mut self) -> End {
@@ -292,13 +309,16 @@ impl State {
 
     /// Does a random operation, and adds the commits that are durable then to the history.
     fn act(&mut self, db: &Db) -> (String, Result<()>) {
-        let table = *self.rng.pick(&[MAIN, MAIN, AGED, EXTRA]);
-        let pk = *self.rng.pick(&PARTITIONS);
+        let main = if self.choices.is_full { AGED } else { MAIN };
+        let table = *self.rng.pick(&[MAIN, main, AGED, EXTRA]);
+        let pk = PARTITIONS[self.rng.index(if self.choices.imports { 3 } else { 2 })];
         let rk = self.rng.below(ROWS).to_string();
         self.value += 10;
-        let number = self.rng.below(20);
+        let number = self.rng.below(if self.choices.imports { 23 } else { 20 });
         let what = format!("operation {number} of {table}/{pk}/{rk}, value {}", self.value);
-        let done = match number {
+        // A write to a full disk flushes, which discards changes.
+        let kept = if self.choices.is_full { self.read_all(db) } else { Ok(()) };
+        let done = kept.and_then(|()| match number {
             0..10 => self.write(db, number, (table, pk, &rk)),
             10..13 => self.group(db, table, pk),
             13 => self.delete_range(db, table, pk, &rk),
@@ -308,15 +328,29 @@ impl State {
             },
             15..17 => db.sync(),
             17 => self.back_up(db),
-            _ => self.maintain(db),
-        };
+            18..20 => self.maintain(db),
+            _ => self.import(db, table),
+        });
         let read = if self.power.is_gone() { Ok(()) } else { self.read(db) };
         (what, done.and(read))
     }
 
-    fn write(&self, db: &Db, number: u64, (table, pk, rk): (&str, &str, &str)) -> Result<()> {
+    /// Returns an entity, which a strict target may refuse.
+    fn entity(&mut self, table: &str, pk: &str, rk: &str) -> Entity {
+        let mut entity = Entity::new(pk, rk).with("N", self.value);
+        if self.choices.is_full && table == AGED {
+            let text = "\u{1}".repeat(30_000);
+            for number in 0..1 + self.rng.below(TEXTS) {
+                entity = entity.with(format!("Text{number}"), &*text);
+            }
+        }
+        let is_refused = self.choices.strict.refuses_rows && self.rng.chance(1, 6);
+        if is_refused { entity.with(REFUSED, 1) } else { entity }
+    }
+
+    fn write(&mut self, db: &Db, number: u64, (table, pk, rk): (&str, &str, &str)) -> Result<()> {
+        let entity = self.entity(table, pk, rk);
         let table = db.table(table)?;
-        let entity = Entity::new(pk, rk).with("N", self.value);
         match number {
             0..6 => table.upsert(entity).map(drop),
             6..8 => table.merge(entity.with("M", self.value)).map(drop),
@@ -324,13 +358,13 @@ impl State {
         }
     }
 
-    fn group(&mut self, db: &Db, table: &str, pk: &str) -> Result<()> {
-        let table = db.table(table)?;
+    fn group(&mut self, db: &Db, name: &str, pk: &str) -> Result<()> {
+        let table = db.table(name)?;
         let mut group = EntityGroup::new(pk);
         for rk in (0..ROWS).map(|rk| rk.to_string()) {
             match self.rng.below(4) {
                 0 if table.get(pk, &rk)?.is_some() => drop(group.delete(&rk)?),
-                1..3 => drop(group.upsert(Entity::new(pk, rk).with("N", self.value))?),
+                1..3 => drop(group.upsert(self.entity(name, pk, &rk))?),
                 _ => {}
             }
         }
@@ -344,6 +378,29 @@ impl State {
             _ => KeyRange::partitions(pk..),
         };
         db.table(table)?.delete_range(&range).map(drop)
+    }
+
+    /// Imports rows of another database into a partition that is empty, or was until then.
+    fn import(&mut self, db: &Db, name: &str) -> Result<()> {
+        let dir = format!("import{}", self.value);
+        let (from, pk) = (self.options().open(&dir)?, PARTITIONS[2]);
+        let table = from.create_table(name)?;
+        for rk in (0..ROWS).map(|rk| rk.to_string()) {
+            if rk == "0" || self.rng.chance(1, 2) {
+                table.insert(self.entity(name, pk, &rk))?;
+            }
+        }
+        from.close()?;
+        let into = db.table(name)?;
+        if self.rng.chance(2, 3) {
+            into.delete_range(&KeyRange::partition(pk))?;
+        }
+        // An import flushes, which discards changes that are not kept.
+        self.read_all(db)?;
+        match db.import_range(&dir, name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            imported => imported.and_then(|_| db.sync()),
+        }
     }
 
     /// Makes a backup, which flushes.

@@ -1,20 +1,21 @@
 //! The history of the source of a sync, and the checks of its target.
 //!
-//! A row has one version after each durable commit that wrote or deleted it. Its expiry, and the
-//! loss of a row by a restore, are no versions: the target keeps such a row.
-//!
 //! Invariants
+//! * a row has a version after each durable commit that wrote or deleted it; its expiry, its loss
+//!   by a restore and a refused version never arrive;
 //! * a row of the target has a version of the source, and never an earlier one than before, except
-//!   after a kill or around a comparison;
+//!   after a kill, around a comparison, and once after an imported range was copied;
 //! * while a sync follows the feed, the rows of a partition have the state after one commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::strict::{REFUSED, REFUSED_TABLE};
+use super::choices::Choices;
 use crate::db::{Change, Commit, Db, Position};
 use crate::error::Result as EngineResult;
 use crate::model::Entity;
 use crate::query::KeyRange;
-use crate::store::sync::contains;
+use crate::store::sync::{SyncProblem, SyncProblemKind, contains};
 
 /// The table in lower case, PartitionKey and RowKey.
 pub(super) type Row = (String, String, String);
@@ -24,12 +25,22 @@ pub(super) type Row = (String, String, String);
 struct Version {
     commit: usize,
     entity: Option<Entity>,
+    is_refused: bool,
+}
+
+/// The problems that syncs have reported.
+#[derive(Default)]
+pub(super) struct Problems {
+    /// The rows that comparisons found only at the target.
+    listed: BTreeSet<Row>,
+    /// The rows that the target refused, with the newest position of the source at that time. The
+    /// row of a table has no keys.
+    pub(super) refused: BTreeMap<Row, Position>,
 }
 
 /// The durable commits of a source, and what comparisons could not see.
 pub(super) struct History {
-    /// Whether the target drops the tables that the source drops.
-    allow_drop: bool,
+    choices: Choices,
     /// The position up to which the feed was read.
     position: Position,
     /// The position of each commit.
@@ -38,12 +49,15 @@ pub(super) struct History {
     /// The deleted ranges, which a sync that begins again also deletes from later rows: commit,
     /// table and range.
     ranges: Vec<(usize, String, KeyRange)>,
+    /// Imported ranges: commit, table and range.
+    pub(super) imports: Vec<(usize, String, KeyRange)>,
     /// All tables that the source ever had.
     tables: BTreeSet<String>,
     /// The number of the last commit that dropped a table.
     drops: BTreeMap<String, usize>,
     pub(super) expiries: u64,
-    /// The rows that the source did not have when a comparison ended, with its position.
+    /// The rows that the source did not have when a comparison ended, with the position of the last
+    /// one.
     unseen: BTreeMap<Row, Position>,
 }
 
@@ -58,14 +72,34 @@ pub(super) struct Label {
     pub(super) is_strict: bool,
 }
 
+impl Version {
+    fn deleted(commit: usize) -> Self {
+        Self { commit, entity: None, is_refused: false }
+    }
+}
+
+impl Problems {
+    /// Adds a problem. `newest` is the newest position of the source.
+    pub(super) fn add(&mut self, problem: &SyncProblem, newest: Position) {
+        let (pk, rk) = problem.row.clone().unwrap_or_default();
+        let row = (lower(&problem.table), pk, rk);
+        match problem.kind {
+            SyncProblemKind::OnlyAtTarget => drop(self.listed.insert(row)),
+            SyncProblemKind::Refused => drop(self.refused.insert(row, newest)),
+            SyncProblemKind::Kept => {}
+        }
+    }
+}
+
 impl History {
-    pub(super) fn new(db: &Db, allow_drop: bool) -> Self {
+    pub(super) fn new(db: &Db, choices: Choices) -> Self {
         Self {
-            allow_drop,
+            choices,
             position: db.position(),
             commits: Vec::new(),
             rows: BTreeMap::new(),
             ranges: Vec::new(),
+            imports: Vec::new(),
             tables: BTreeSet::new(),
             drops: BTreeMap::new(),
             expiries: 0,
@@ -76,7 +110,7 @@ impl History {
     /// Adds the durable commits since the last call.
     pub(super) fn read(&mut self, db: &Db) -> EngineResult<()> {
         for commit in db.changes(self.position)? {
-            self.add(commit?);
+            self.add(commit?, db)?;
         }
         Ok(())
     }
@@ -90,7 +124,7 @@ impl History {
         Ok(())
     }
 
-    fn add(&mut self, commit: Commit) {
+    fn add(&mut self, commit: Commit, db: &Db) -> EngineResult<()> {
         let number = self.commits.len();
         self.commits.push(commit.position);
         self.position = commit.position;
@@ -109,28 +143,45 @@ impl History {
                 }
                 Change::TableDropped { table } => {
                     self.drops.insert(table.to_ascii_lowercase(), number);
-                    if self.allow_drop {
+                    if self.choices.allow_drop {
                         self.delete(&table, KeyRange::all(), number);
                     }
                 }
                 Change::Expired { .. } => self.expiries += 1,
-                _ => {}
+                Change::Imported { table, range } => {
+                    let is_imported = |(row, _): &(Row, Entity)| is_within(row, &table, &range);
+                    for (row, entity) in rows(db)?.into_iter().filter(is_imported) {
+                        self.push(row, number, Some(entity));
+                    }
+                    self.imports.push((number, table, range));
+                }
             }
         }
+        Ok(())
     }
 
     fn push(&mut self, row: Row, commit: usize, entity: Option<Entity>) {
+        let is_refused = self.is_refused(&row, entity.as_ref());
         let ranges = &self.ranges;
         let versions = self.rows.entry(row).or_insert_with_key(|row| {
             let before = ranges.iter().filter(|(_, table, range)| is_within(row, table, range));
-            before.map(|(commit, ..)| Version { commit: *commit, entity: None }).collect()
+            before.map(|(commit, ..)| Version::deleted(*commit)).collect()
         });
-        versions.push(Version { commit, entity });
+        versions.push(Version { commit, entity, is_refused });
+    }
+
+    /// Whether the target refuses a version.
+    fn is_refused(&self, row: &Row, entity: Option<&Entity>) -> bool {
+        let strict = self.choices.strict;
+        entity.is_some_and(|entity| {
+            strict.refuses_rows && entity.value(REFUSED).is_some()
+                || strict.refuses_table && row.0.eq_ignore_ascii_case(REFUSED_TABLE)
+        })
     }
 
     fn delete(&mut self, table: &str, range: KeyRange, number: usize) {
         for (_, versions) in self.rows.iter_mut().filter(|(row, _)| is_within(row, table, &range)) {
-            versions.push(Version { commit: number, entity: None });
+            versions.push(Version::deleted(number));
         }
         self.ranges.push((number, table.to_owned(), range));
     }
@@ -155,7 +206,7 @@ impl History {
         &mut self,
         [source, target]: [&Db; 2],
         (began, tables): &(Position, Vec<String>),
-        listed: &BTreeSet<Row>,
+        problems: &Problems,
     ) -> Result<(), String> {
         let target = rows(target).map_err(|error| error.to_string())?;
         for row in self.mark_unseen(source, *began)? {
@@ -163,7 +214,7 @@ impl History {
             let is_there =
                 self.drops.get(&row.0).is_none_or(|commit| self.is_until(*commit, *began));
             let must_list = was_there && is_there && self.was_deleted(&row, *began);
-            if must_list && target.contains_key(&row) && !listed.contains(&row) {
+            if must_list && target.contains_key(&row) && !problems.listed.contains(&row) {
                 return Err(format!("a comparison has not listed {row:?}, only at the target"));
             }
         }
@@ -176,7 +227,13 @@ impl History {
         let source = rows(source).map_err(|error| error.to_string())?;
         let is_unseen = |row: &&Row| !source.contains_key(*row);
         let unseen: Vec<Row> = self.rows.keys().filter(is_unseen).cloned().collect();
-        self.unseen.extend(unseen.iter().map(|row| (row.clone(), began)));
+        for row in &unseen {
+            // A comparison that was cut short may have begun before one that has ended.
+            let newest = self.unseen.entry(row.clone()).or_insert(began);
+            if !newest.has_history_of(began) || *newest < began {
+                *newest = began;
+            }
+        }
         Ok(unseen)
     }
 
@@ -193,10 +250,18 @@ impl History {
     }
 
     /// Checks source and target after the end of a sync that has carried everything.
-    pub(super) fn check_end(&self, [source, target]: [&Db; 2]) -> Result<(), String> {
+    pub(super) fn check_end(
+        &self,
+        [source, target]: [&Db; 2],
+        problems: &Problems,
+    ) -> Result<(), String> {
         let read = |db: &Db| rows(db).map_err(|error| error.to_string());
         let tables = |db: &Db| db.tables().map_err(|error| error.to_string());
-        if let Some(name) = tables(source)?.iter().find(|name| target.table(name).is_err()) {
+        let is_lost = |name: &&String| {
+            let row = (lower(name), String::new(), String::new());
+            target.table(name).is_err() && !problems.refused.contains_key(&row)
+        };
+        if let Some(name) = tables(source)?.iter().find(is_lost) {
             return Err(format!("table {name} has not arrived"));
         }
         let is_known = |name: &&String| is_positions(name) || self.tables.contains(&lower(name));
@@ -210,10 +275,12 @@ impl History {
                 Some(entity) if !is_state(last, Some(entity)) => {
                     return Err(format!("{row:?} has no commit: {entity:?}, {versions:?}"));
                 }
-                Some(_) => is_state(last, found),
-                // A comparison has seen neither the row nor its deletion.
+                Some(_) => self.has_arrived(row, last, found, problems),
+                // A comparison has seen neither the row nor its deletion, or the row expired
+                // before an imported range was copied, or before a refusal.
                 None => match (self.unseen.get(row), last) {
                     (Some(began), Some(last)) if self.is_until(last.commit, *began) => true,
+                    (_, Some(last)) if self.is_import(last) || last.is_refused => true,
                     _ => is_state(last, found),
                 },
             };
@@ -228,11 +295,38 @@ impl History {
     }
 }
 
+impl History {
+    /// Whether the last version of a row is at the target, or was reported.
+    fn has_arrived(
+        &self,
+        row: &Row,
+        last: Option<&Version>,
+        found: Option<&Entity>,
+        problems: &Problems,
+    ) -> bool {
+        match last.filter(|last| last.is_refused) {
+            Some(last) => {
+                // A comparison reports a refused table instead of its rows.
+                let table = (row.0.clone(), String::new(), String::new());
+                let newest = [row, &table].into_iter().filter_map(|row| problems.refused.get(row));
+                newest.into_iter().any(|newest| self.is_until(last.commit, *newest))
+            }
+            None => is_state(last, found),
+        }
+    }
+
+    fn is_import(&self, version: &Version) -> bool {
+        version.entity.is_some() && self.imports.iter().any(|(at, ..)| *at == version.commit)
+    }
+}
+
 /// The target, as its feed shows it.
 pub(super) struct Target<'h> {
     history: &'h History,
     label: Label,
     rows: BTreeMap<Row, Entity>,
+    /// The rows of imported ranges whose later versions have arrived once.
+    copied: BTreeSet<(Row, usize)>,
     /// The version that a row has reached.
     reached: BTreeMap<Row, usize>,
     /// The commit whose state a partition has reached, by table and PartitionKey.
@@ -245,6 +339,7 @@ impl<'h> Target<'h> {
             history,
             label: Label::default(),
             rows: BTreeMap::new(),
+            copied: BTreeSet::new(),
             reached: BTreeMap::new(),
             states: BTreeMap::new(),
         }
@@ -269,7 +364,7 @@ impl<'h> Target<'h> {
                     changed.insert((row.0.clone(), row.1.clone()));
                     self.write(row, None)?;
                 }
-                Change::TableDropped { table } if self.history.allow_drop => {
+                Change::TableDropped { table } if self.history.choices.allow_drop => {
                     let is_in = |row: &&Row| table.eq_ignore_ascii_case(&row.0);
                     let rows: Vec<Row> = self.rows.keys().filter(is_in).cloned().collect();
                     rows.into_iter().try_for_each(|row| self.write(row, None))?;
@@ -289,6 +384,7 @@ impl<'h> Target<'h> {
             return Err(text);
         }
         if label.phase != self.label.phase {
+            self.copied.clear();
             self.reached.clear();
             self.states.clear();
         }
@@ -299,7 +395,9 @@ impl<'h> Target<'h> {
     fn write(&mut self, row: Row, entity: Option<Entity>) -> Result<(), String> {
         let versions = self.history.rows.get(&row).map(Vec::as_slice).unwrap_or_default();
         let from = self.reached.get(&row).copied().unwrap_or(0);
-        let found = versions[from..].iter().position(|v| is_state(Some(v), entity.as_ref()));
+        let is_found = |v: &Version| !v.is_refused && is_state(Some(v), entity.as_ref());
+        let find = |from: usize| versions[from..].iter().position(is_found).map(|at| from + at);
+        let found = find(from).or_else(|| self.copy_of(&row, versions, from).and_then(find));
         let Some(found) = found else {
             return Err(format!(
                 "{row:?} becomes {entity:?} at the target, which is no version from number {from} \
@@ -310,20 +408,40 @@ impl<'h> Target<'h> {
             Some(entity) => drop(self.rows.insert(row.clone(), entity)),
             None => drop(self.rows.remove(&row)),
         }
-        self.reached.insert(row, from + found);
+        self.reached.insert(row, found);
         Ok(())
+    }
+
+    /// Returns the number of the first version after an import. A range is copied as it is at that
+    /// time, so a copy may have a later version; those after the import follow once more.
+    fn copy_of(&mut self, row: &Row, versions: &[Version], reached: usize) -> Option<usize> {
+        let imports = self.history.imports.iter();
+        for (commit, ..) in imports.filter(|(_, table, range)| is_within(row, table, range)) {
+            let first = versions.iter().position(|version| version.commit >= *commit)?;
+            if first <= reached && self.copied.insert((row.clone(), *commit)) {
+                return Some(first);
+            }
+        }
+        None
     }
 
     /// Checks that the rows of a partition have the state after one commit, not before the one
     /// that they had. A deleted range is a listing and deletes, of which a part may have arrived.
     fn check(&mut self, partition: (String, String)) -> Result<(), String> {
+        let is_there = |(_, table, range): &(usize, String, KeyRange)| {
+            table.eq_ignore_ascii_case(&partition.0)
+                && contains(range, &Entity::new(&*partition.1, "0"))
+        };
+        if self.history.imports.iter().any(is_there) {
+            return Ok(());
+        }
         let is_in = |row: &Row| (&row.0, &row.1) == (&partition.0, &partition.1);
         let rows = self.history.rows.iter().filter(|(row, _)| is_in(row));
         let rows: Vec<_> =
             rows.filter(|(row, _)| !self.history.unseen.contains_key(*row)).collect();
         let is_row_at = |row: &Row, versions: &[Version], commit: usize| {
             let last = versions.iter().rev().find(|version| version.commit <= commit);
-            is_state(last, self.rows.get(row))
+            last.is_some_and(|last| last.is_refused) || is_state(last, self.rows.get(row))
         };
         let is_at = |commit: usize| {
             let is_range = self.history.ranges.iter().any(|(range, ..)| *range == commit);

@@ -2,30 +2,37 @@
 //! are killed, the service is away for hours, the device is restored or repaired, and sometimes
 //! two syncs run at once. At the end everything must have arrived.
 //!
-//! Files: `device` (the source), `history` (what the target may have).
+//! Files: `choices` (of a run), `device` (the source), `history` (what the target may have).
 
+mod choices;
 mod device;
 mod history;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use self::choices::Choices;
 use self::device::{Device, Writer};
-use self::history::{Label, Row, Target};
+use self::history::{Label, Problems, Target};
 use super::ledger::Action;
 use super::network::{Killed, Line, Mortal, Network, open_remote};
 use crate::clock::Clock;
 use crate::db::Position;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::rng::Rng;
-use crate::store::sync::{Report, Source, Step, SyncJob, SyncProblem, SyncProblemKind};
+use crate::store::sync::{Report, Source, Step, SyncJob, SyncProblem};
 use crate::store::{Remote, RemoteOptions};
 use crate::sync::Mutex;
 
 const NAME: &str = "default";
+/// The names of counts.
+pub(super) const EXPIRIES: &str = "expiries at the device";
+pub(super) const EVICTIONS: &str = "drops for the disk limit";
+pub(super) const IMPORTS: &str = "imports into the device";
+pub(super) const REFUSALS: &str = "rows and tables that the target refuses";
 /// The clients of the network that syncs are.
 pub(super) const CLIENTS: usize = 2;
 /// The number of turns of the writer.
@@ -41,6 +48,8 @@ const LAST_LIVES: usize = 8;
 const LAST_STEPS: usize = 1_000;
 /// In milliseconds.
 const HOUR: u64 = 3_600_000;
+/// The maximum length of a failure, in characters.
+const PROBLEM_MAX: usize = 4_000;
 /// The state file of a sync. It is not in the directory of the database.
 const STATE: &str = "state";
 
@@ -49,7 +58,7 @@ struct Run<'n> {
     network: &'n Arc<Network>,
     device: Arc<Device>,
     rng: Rng,
-    allow_drop: bool,
+    choices: Choices,
     is_follower: bool,
     saves: Saves,
     /// The position of the target at the beginning.
@@ -67,8 +76,7 @@ struct Run<'n> {
     cut_short: Vec<Position>,
     /// By the number of the call.
     labels: BTreeMap<usize, Label>,
-    /// The rows that comparisons have listed.
-    listed: Arc<Mutex<BTreeSet<Row>>>,
+    problems: Arc<Mutex<Problems>>,
 }
 
 /// Where a sync saves its position besides at the target.
@@ -103,15 +111,16 @@ enum End {
 
 /// Lets a device write, syncs carry its changes, and checks the target.
 pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
-    let allow_drop = rng.chance(1, 2);
-    let device = Arc::new(Device::new(network, Rng::from_seed(rng.next_u64()), allow_drop));
+    let choices = Choices::new(&mut rng);
+    network.state.lock().strict = choices.strict;
+    let device = Arc::new(Device::new(network, Rng::from_seed(rng.next_u64()), choices));
     *network.idle.lock() = vec![Box::new(Writer(Arc::clone(&device)))];
     let is_follower = rng.chance(1, 2);
     let saves = *rng.pick(&[Saves::Nowhere, Saves::File, Saves::Cursor]);
     let mut run = Run {
         network,
         device,
-        allow_drop,
+        choices,
         is_follower,
         // A follower cannot write a cursor.
         saves: if is_follower && matches!(saves, Saves::Cursor) { Saves::File } else { saves },
@@ -123,11 +132,13 @@ pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
         is_healed: false,
         cut_short: Vec::new(),
         labels: BTreeMap::new(),
-        listed: Arc::default(),
+        problems: Arc::default(),
         rng,
     };
     if let Err(problem) = run.live() {
-        network.state.lock().ledger.fail(|| problem);
+        // A row may be large.
+        let text = problem.chars().take(PROBLEM_MAX).collect();
+        network.state.lock().ledger.fail(|| text);
     }
 }
 
@@ -148,7 +159,7 @@ impl Run<'_> {
 
     fn boot(&mut self) -> Result<(), String> {
         self.device.boot()?;
-        let db = self.device.durable()?;
+        let db = self.device.db().map_err(|error| error.to_string())?;
         for began in std::mem::take(&mut self.cut_short) {
             self.device.with_history(|history| history.mark_unseen(&db, began).map(drop))?;
         }
@@ -238,15 +249,15 @@ impl Run<'_> {
         let is_other = known.position.is_some_and(|at| !at.has_history_of(newest));
         let ids = Rng::from_seed(self.rng.next_u64());
         let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
-        let listed = Arc::clone(&self.listed);
+        let (problems, device) = (Arc::clone(&self.problems), Arc::clone(&self.device));
         let report = move |problem: &SyncProblem| {
-            if let (SyncProblemKind::OnlyAtTarget, Some((pk, rk))) = (problem.kind, &problem.row) {
-                listed.lock().insert((problem.table.to_lowercase(), pk.clone(), rk.clone()));
-            }
+            problems.lock().add(problem, device.db()?.position());
             Ok(())
         };
         let job = SyncJob::with(self.device.source(self.is_follower)?, remote, (clock, ids));
-        let job = job.workers(1).allow_drop(self.allow_drop).resync(self.resync).on_problem(report);
+        let Choices { allow_drop, strict, .. } = self.choices;
+        let job = job.workers(1).allow_drop(allow_drop).split_groups(strict.group_bytes.is_some());
+        let job = job.resync(self.resync).on_problem(report);
         let job = match self.saves {
             // A second sync is on another machine.
             Saves::File if client == 0 => job.state_file_in(self.device.fs(), STATE.as_ref())?,
@@ -278,8 +289,9 @@ impl Run<'_> {
         let life = sync.life.unwrap_or(self.life);
         let newest = sync.newest;
         let is_new = |at: Position| at.has_history_of(newest) && at >= newest;
-        let is_strict =
-            sync.job.comparison().is_none() && sync.job.status().position.is_some_and(is_new);
+        let is_strict = sync.job.comparison().is_none()
+            && sync.job.status().position.is_some_and(is_new)
+            && self.choices.strict.group_bytes.is_none();
         let mut state = self.network.state.lock();
         let call = state.ledger.begin(Action::Job);
         state.current[sync.client] = call;
@@ -337,10 +349,12 @@ impl Run<'_> {
         self.count("comparisons");
         self.network.note(|| format!("a comparison from {began} ends"));
         self.resync = false;
-        let (listed, db) = (self.listed.lock().clone(), self.device.durable()?);
+        // A new follower may not know yet how much the writer has synced.
+        let db = if self.is_follower { self.device.durable()? } else { db };
+        let problems = self.problems.lock();
         let databases = [&db, &self.network.primary.db];
         let began = (began, tables);
-        self.device.with_history(|history| history.compared(databases, &began, &listed))
+        self.device.with_history(|history| history.compared(databases, &began, &problems))
     }
 
     /// Lets time pass after a step.
@@ -375,6 +389,8 @@ impl Run<'_> {
             ErrorKind::Io | ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::OutcomeUnknown => {
                 (!is_calm, "syncs that give up")
             }
+            // A cursor of the source is a row.
+            ErrorKind::StorageFull => (self.choices.is_full, "syncs without room"),
             _ => (false, ""),
         };
         if !is_fine {
@@ -444,7 +460,10 @@ impl Run<'_> {
         }
         self.device.with_history(|history| {
             let mut state = self.network.state.lock();
-            *state.counts.entry("expiries at the device").or_default() += history.expiries;
+            let lost = if self.choices.is_full { EVICTIONS } else { EXPIRIES };
+            *state.counts.entry(lost).or_default() += history.expiries;
+            *state.counts.entry(IMPORTS).or_default() += history.imports.len() as u64;
+            *state.counts.entry(REFUSALS).or_default() += self.problems.lock().refused.len() as u64;
             drop(state);
             let mut seen = Target::new(history);
             for commit in feed {
@@ -453,7 +472,7 @@ impl Run<'_> {
                 let call = written.get(at).map_or(0, |(call, _)| *call);
                 seen.add(commit, self.labels.get(&call).copied().unwrap_or_default())?;
             }
-            history.check_end([&source, target])
+            history.check_end([&source, target], &self.problems.lock())
         })
     }
 }
