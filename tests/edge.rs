@@ -217,6 +217,98 @@ fn check_device(is_manual: bool) {
     assert!(output.status.success() && said.contains("peak resident"), "{said}");
 }
 
+#[cfg(all(target_os = "linux", feature = "rest", feature = "remote"))]
+mod upload {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use rowstone::store::sync::{Source, SyncJob};
+    use rowstone::store::{Remote, RemoteOptions};
+    use rowstone::{Db, RetryPolicy};
+
+    use super::*;
+
+    /// The environment variable with the connection string of the service.
+    const SERVICE: &str = "ROWSTONE_EDGE_SERVICE";
+    /// The readings of an hour. Their changes are kept, those of a longer time are not.
+    const HOUR: u64 = 3_600 * SENSORS;
+    const KEPT_BYTES: u64 = 16 << 20;
+    /// The readings before the first sync, and those of a time without a network.
+    const OFFLINE: u64 = 5 * HOUR;
+
+    /// A process that is killed when dropped.
+    struct Server(Child);
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+
+    /// Carries everything that is new. Returns the number of rows.
+    fn carry(db: &Db, service: &Remote) -> u64 {
+        let mut sync = SyncJob::new(Source::Db(db.clone()), service);
+        sync.run(false, &mut |_| true).unwrap();
+        sync.status().rows
+    }
+
+    /// Runs in the measured process; does nothing in any other.
+    #[test]
+    fn a_device_that_uploads() {
+        let Ok(service) = std::env::var(SERVICE) else { return };
+        let path = Path::new(&std::env::var_os(DIR).unwrap()).join("db");
+        let options = Options::edge().durability(Durability::Buffered);
+        let db = options.keep_changes(KEPT_BYTES).open(path).unwrap();
+        let table = db.create_table("Readings").unwrap();
+        let options = RemoteOptions::new().retries(RetryPolicy::none());
+        let service = Remote::open_with(&service, options).unwrap();
+        let (mut rng, mut written) = (Rng::from_seed(1), 0);
+        let mut peaks = Vec::new();
+        for (readings, is_compared) in [(OFFLINE, true), (OFFLINE, true), (HOUR, false)] {
+            let since = db.position();
+            for number in written..written + readings {
+                table.upsert(reading(number, &mut rng)).unwrap();
+            }
+            written += readings;
+            db.sync().unwrap();
+            assert_eq!(db.changes(since).is_err(), is_compared, "kept changes after {written}");
+            assert_eq!(carry(&db, &service), readings);
+            peaks.push(format!("{} of the heap", mib(PEAK.load(Ordering::Relaxed))));
+        }
+        let (heap, resident) = (PEAK.load(Ordering::Relaxed), status("VmHWM"));
+        let anonymous = status("RssAnon");
+        eprintln!(
+            "{written} readings carried; peak resident {}, of the heap {}; at the end anonymous {}; {peaks:?}",
+            mib(resident),
+            mib(heap),
+            mib(anonymous)
+        );
+        assert!(heap <= RESIDENT_MAX, "{} of the heap", mib(heap));
+        assert!(anonymous <= RESIDENT_MAX, "{} anonymous", mib(anonymous));
+    }
+
+    #[test]
+    fn a_device_that_uploads_stays_within_its_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
+        command.args(["serve", "cloud", "--listen", "127.0.0.1:0"]).current_dir(dir.path());
+        let mut server = Server(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
+        let is_connection = |line: &String| line.contains("DefaultEndpointsProtocol=");
+        let line = lines.find_map(|line| line.ok().filter(is_connection)).unwrap();
+        let at = line.find("DefaultEndpointsProtocol=").unwrap();
+        // Unread output would block the server.
+        std::thread::spawn(move || lines.count());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "upload::a_device_that_uploads", "--nocapture"]);
+        let output = command.env(DIR, dir.path()).env(SERVICE, &line[at..]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        eprintln!("{said}");
+        assert!(output.status.success() && said.contains("peak resident"), "{said}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn trap_31_a_device_with_one_thread_stays_within_its_memory() {

@@ -98,7 +98,7 @@ are carried. Rows and tables that only the target has stay, and are listed in th
 
 A sync may be killed at any time. The next one waits 40 seconds if the last one did not end in order,
 since requests may still be under way; readers of the target may then see states of about the last
-second again. Only one sync of a name can run. Without --follow, a failing target ends the command
+second again, with --state of up to five minutes. Only one sync of a name can run. Without --follow, a failing target ends the command
 after three retries; with it, the command waits for the target.
 
 The database may also be a Table service of `rowstone serve --extensions`, with the account's key.

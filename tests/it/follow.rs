@@ -42,21 +42,24 @@ fn options() -> Options {
 }
 
 /// A child process that runs this executable in one role. It is killed when dropped.
-struct Role(Child);
+pub(crate) struct Role(pub(crate) Child);
 
 impl Role {
     fn start(name: &str, db: &Path) -> (Self, BufReader<ChildStdout>) {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([&format!("follow::{name}"), "--exact", "--nocapture", "--quiet"])
-            .env(DATABASE, db)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            Self::command(&format!("follow::{name}")).env(DATABASE, db).spawn().unwrap();
         let out = child.stdout.take().unwrap();
         (Self(child), BufReader::new(out))
     }
 
-    fn kill(&mut self) {
+    /// Returns a command that runs one test of this executable, with a pipe for its output.
+    pub(crate) fn command(test: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture", "--quiet"]).stdout(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn kill(&mut self) {
         // Sends SIGKILL, which has no effect if the process has exited.
         drop(self.0.kill());
         drop(self.0.wait());
@@ -74,7 +77,7 @@ impl Drop for Role {
 }
 
 /// Writes a line to standard output, which the parent process reads, and flushes it.
-fn send_line(line: impl std::fmt::Display) {
+pub(crate) fn send_line(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
 }

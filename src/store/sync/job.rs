@@ -90,6 +90,8 @@ pub struct SyncJob<'s> {
     is_mirror: bool,
     /// The monotonic time at which the last write of the position row was sent.
     owned: Option<Duration>,
+    /// The monotonic time of the last save at the source; `None` if the next save must not wait.
+    saved_at: Option<Duration>,
     /// Whether a request may still take effect whose answer was lost.
     is_pending: bool,
     /// The number of failures since the last success.
@@ -159,6 +161,9 @@ const LEASE: Duration = Duration::from_secs(10);
 const LATE: Duration = Duration::from_secs(30);
 /// The shortest time between two saved positions.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// The same at the source, where each one wears the flash. A late position only repeats changes,
+/// since the older one of both ends counts.
+const SAVE_AT_SOURCE_EVERY: Duration = Duration::from_secs(300);
 /// The longest wait for new commits. Changes by another machine are found only by looking.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The partitions that are written at once.
@@ -204,6 +209,7 @@ impl<'s> SyncJob<'s> {
             is_dirty: false,
             is_mirror: false,
             owned: None,
+            saved_at: None,
             is_pending: false,
             failures: 0,
             resume: Duration::ZERO,
@@ -221,7 +227,9 @@ impl<'s> SyncJob<'s> {
         self
     }
 
-    /// Also saves the position in a file, with the last error.
+    /// Also saves the position in a file, with the last error: at the end, and at most every five
+    /// minutes. The older position of both ends counts, so after a kill changes of this time are
+    /// carried again.
     ///
     /// # Errors
     /// `Locked` if another sync uses the file, `InvalidInput` for another file, `Io`.
@@ -235,8 +243,9 @@ impl<'s> SyncJob<'s> {
         Ok(Self { saved, ..self })
     }
 
-    /// Also saves the position in a cursor of the source, which costs a commit each time. If the
-    /// source is set back to an earlier state, the cursor is too, and the sync continues there.
+    /// Also saves the position in a cursor of the source, as [`state_file`](Self::state_file) does,
+    /// which costs a commit each time. If the source is set back to an earlier state, the cursor is
+    /// too, and the sync continues there.
     pub fn cursor(self, cursor: Cursor) -> Self {
         Self { saved: Saved::Cursor(cursor), ..self }
     }
@@ -447,15 +456,19 @@ impl<'s> SyncJob<'s> {
                 if self.failures > 0 {
                     // The error is removed from the state file, too.
                     (self.failures, self.error, self.is_dirty) = (0, None, true);
-                    self.is_pending = false;
+                    (self.is_pending, self.saved_at) = (false, None);
                 }
                 return Ok(step);
             }
             Err(error) => error,
         };
+        // While the target is away for days, a file gets its error once.
+        let is_new = self.error.as_ref().is_none_or(|last| last.chain() != error.chain());
         self.error = Some(error.clone());
-        // Ignores a failure, because the error that is returned is the first one.
-        drop(self.saved.note(self.reached, &error));
+        if is_new {
+            // Ignores a failure, because the error that is returned is the first one.
+            drop(self.saved.note(self.reached, &error));
+        }
         let may_pass = matches!(
             error.kind(),
             ErrorKind::Io | ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::OutcomeUnknown
@@ -639,13 +652,17 @@ impl<'s> SyncJob<'s> {
         if is_owned { Ok(()) } else { self.save() }
     }
 
-    /// Saves the position, at the target first.
+    /// Saves the position, at the target first, and less often at the source.
     fn save(&mut self) -> Result<()> {
         let (now, problems) =
             (self.clock.monotonic(), self.counts.problems.load(Ordering::Relaxed));
         self.mark.write(self.target, self.reached, (true, problems))?;
         self.owned = Some(now);
-        self.saved.write(self.reached)?;
+        let is_due = |at: Duration| now >= at.saturating_add(SAVE_AT_SOURCE_EVERY);
+        if self.saved_at.is_none_or(is_due) {
+            self.saved.write(self.reached)?;
+            self.saved_at = Some(now);
+        }
         self.is_dirty = false;
         Ok(())
     }
@@ -660,7 +677,8 @@ impl<'s> SyncJob<'s> {
         }
         let problems = self.counts.problems.load(Ordering::Relaxed);
         self.mark.write(self.target, self.reached, (self.is_pending, problems))?;
-        (self.owned, self.phase, self.is_dirty) = (None, Phase::Start, false);
+        (self.owned, self.saved_at, self.is_dirty) = (None, None, false);
+        self.phase = Phase::Start;
         self.saved.write(self.reached)?;
         self.error.iter().try_for_each(|error| self.saved.note(self.reached, error))
     }

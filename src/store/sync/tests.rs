@@ -3,6 +3,7 @@
 mod cut;
 mod history;
 mod options;
+mod wear;
 
 use std::cell::Cell;
 use std::path::Path;

@@ -17,6 +17,8 @@ mod azurite;
 mod backups;
 mod client;
 mod extensions;
+#[cfg(all(target_os = "linux", feature = "remote"))]
+mod killed;
 mod limits;
 mod log;
 mod malformed;
