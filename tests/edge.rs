@@ -264,7 +264,6 @@ mod upload {
         let options = RemoteOptions::new().retries(RetryPolicy::none());
         let service = Remote::open_with(&service, options).unwrap();
         let (mut rng, mut written) = (Rng::from_seed(1), 0);
-        let mut peaks = Vec::new();
         for (readings, is_compared) in [(OFFLINE, true), (OFFLINE, true), (HOUR, false)] {
             let since = db.position();
             for number in written..written + readings {
@@ -274,12 +273,11 @@ mod upload {
             db.sync().unwrap();
             assert_eq!(db.changes(since).is_err(), is_compared, "kept changes after {written}");
             assert_eq!(carry(&db, &service), readings);
-            peaks.push(format!("{} of the heap", mib(PEAK.load(Ordering::Relaxed))));
         }
         let (heap, resident) = (PEAK.load(Ordering::Relaxed), status("VmHWM"));
         let anonymous = status("RssAnon");
         eprintln!(
-            "{written} readings carried; peak resident {}, of the heap {}; at the end anonymous {}; {peaks:?}",
+            "{written} readings carried; peak resident {}, of the heap {}; at the end {} anonymous",
             mib(resident),
             mib(heap),
             mib(anonymous)

@@ -1,14 +1,9 @@
 //! Devices write, and their changes are carried to one service. At moments that a seed chooses, the
-//! writers, their syncs and the service are killed.
+//! writers, their syncs and the service are killed. A round is one kill of a device. Devices have
+//! rounds of their own, because a sync waits for 40 s after a kill of the last one.
 //!
-//! A round is one kill: of a sync, of a writer, of both, or of the service. Each device has a thread
-//! with its own rounds, because a sync waits for 40 s after a kill of the last one. The devices
-//! differ in how they keep changes, and in where the sync runs ([`Kind`]).
-//!
-//! At the end a last sync carries the rest, and source and target are compared:
-//! * each acknowledged durable write is at the source;
-//! * the target has what the source has, and rows of four kinds that the source no longer has are
-//!   the only difference ([`Left`]).
+//! At the end source and target are compared. Each acknowledged durable write is at the source, and
+//! the target has what the source has. The differences that are allowed are counted ([`Left`]).
 //!
 //! `ROWSTONE_KILLS=200` sets the number of rounds, and `SEED` the seed.
 
