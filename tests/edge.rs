@@ -286,6 +286,7 @@ mod upload {
         assert!(anonymous <= RESIDENT_MAX, "{} anonymous", mib(anonymous));
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a thread reads the output of the server")]
     #[test]
     fn a_device_that_uploads_stays_within_its_memory() {
         let dir = tempfile::tempdir().unwrap();

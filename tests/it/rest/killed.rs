@@ -366,8 +366,13 @@ impl<'t> Device<'t> {
         self.tell(burst);
         let left = self.rng.below(burst + 1);
         assert!(self.hear(left), "{}: {}", self.name, self.said("writer"));
-        let is_first = self.name == "device0";
-        match self.rng.below(if is_first { 4 } else { 3 }) {
+        // Its kill is one for all devices.
+        let kills_service = self.name == "device0" && self.target.server.is_some();
+        match self.rng.below(if kills_service { 6 } else { 3 }) {
+            3.. => {
+                self.target.kill();
+                "service"
+            }
             0 if self.kind != Kind::Inside => {
                 self.end_sync();
                 "sync"
@@ -375,10 +380,6 @@ impl<'t> Device<'t> {
             1 if self.kind != Kind::Inside => {
                 self.end_writer();
                 "writer"
-            }
-            3 => {
-                self.target.kill();
-                "service"
             }
             _ => {
                 self.end_writer();
