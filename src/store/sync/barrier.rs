@@ -7,7 +7,7 @@
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
 use super::send::{Sender, create_table, drop_table};
-use super::source::Source;
+use super::source::{Source, View};
 use super::stamp::Stamp;
 use crate::db::Change;
 use crate::error::{Code, Error, ErrorKind, Result};

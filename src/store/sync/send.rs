@@ -60,10 +60,10 @@ impl Sender<'_> {
                 units.pop_front();
                 continue;
             };
-            if let Some(rest) = self.amend(table, partition_key, unit, error)? {
-                if !mutant!("lost-part") {
-                    units.insert(1, rest);
-                }
+            if let Some(rest) = self.amend(table, partition_key, unit, error)?
+                && !mutant!("lost-part")
+            {
+                units.insert(1, rest);
             }
             if units.front().is_some_and(|unit| unit.rows.is_empty()) {
                 units.pop_front();
