@@ -11,7 +11,7 @@ use clap::{Args, Parser};
 use super::serve::Serve;
 use crate::cli::failure::{Failure, eprint_line, exit_code};
 
-/// Serve the development account with the options of Azurite's command azurite-table
+/// Serve with the options of Azurite's command
 #[derive(Args)]
 #[command(rename_all = "camelCase", after_long_help = HELP)]
 pub(in crate::cli) struct AzuriteTable {

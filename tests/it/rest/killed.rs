@@ -435,7 +435,12 @@ impl<'t> Device<'t> {
         let has_other = station.db.table(&station.table("Other")).is_ok();
         station.db.close().unwrap();
         self.carry_all();
-        let rejects = self.said("rejects");
+        // A comparison also lists the tables of other devices.
+        let all = self.said("rejects");
+        let tables = ["Log", "Expiring", "Other"];
+        let tables = tables.map(|table| format!(r#""table":"{}{table}""#, self.name));
+        let is_own = |line: &&str| tables.iter().any(|table| line.contains(table));
+        let rejects = all.lines().filter(is_own).collect::<Vec<_>>().join("\n");
         let left = Left {
             expired: self.check_expiring(last),
             deleted: self.check_deleted(last, &rejects),

@@ -193,9 +193,9 @@ fn memory_is_bounded() {
 fn memory_stays_flat_while_clients_abort_large_bodies() {
     const ROUNDS: usize = 12;
     const CLIENTS: usize = 200;
-    /// The memory by which rounds may differ because of thread stacks and the allocator's free
-    /// lists.
-    const TOLERANCE: u64 = 48 << 20;
+    /// The memory by which rounds may differ because of thread stacks, the allocator's free lists
+    /// and the load of the machine. The bodies of one round have 744 MiB.
+    const TOLERANCE: u64 = 96 << 20;
     let place = Place::new();
     let server = place.serve("--log off").with_table();
     let idle = server.descriptors() + 8;
