@@ -1,7 +1,7 @@
 //! The verbs of a store, as requests to a Table service.
 
-#[cfg(feature = "bench")]
 use std::borrow::Cow;
+#[cfg(feature = "bench")]
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
