@@ -296,8 +296,8 @@ impl Db {
         if self.ttl(table)?.is_some() {
             return Ok(Some("a time to live ends that of rows"));
         }
-        let drops_oldest = self.catalog.drops_oldest(table)?;
-        Ok(drops_oldest.then_some("a limit on disk use drops the oldest rows"))
+        let let_go = self.catalog.let_rows_go(table)?;
+        Ok(let_go.then_some("a time to live or a limit on disk use has ended rows"))
     }
 
     /// Returns the names of all tables as they were spelled at creation, ordered by lower-case

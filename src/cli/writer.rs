@@ -201,14 +201,20 @@ impl CursorThere {
             let is_kept = kept.is_some();
             let mut client = match kept.take() {
                 Some(client) => client,
-                None => Client::connect(&self.db).ok()??,
+                None => {
+                    let client = Client::connect(&self.db).ok()??;
+                    client.bound().ok()?;
+                    client
+                }
             };
             match client.ask(&request, &mut |_, _| ()) {
                 // The process has closed the connection since the last request.
                 Err(error) if error.kind() == ErrorKind::Io && is_kept => {}
+                // After an error the response may still arrive, so the connection is of no use.
                 answer => {
+                    let answer = answer.ok()?;
                     self.client = Some(client);
-                    return answer.ok()?.text("position")?.parse().ok();
+                    return answer.text("position")?.parse().ok();
                 }
             }
         }

@@ -46,6 +46,19 @@ impl Client {
         Ok(Some(client))
     }
 
+    /// Sets the time within which each response must begin. Without it, a request waits for a
+    /// process that is stopped. After an error the client must not be used again, since the
+    /// response may still arrive.
+    ///
+    /// # Errors
+    /// `Io`.
+    #[cfg(feature = "remote")]
+    pub(crate) fn bound(&self) -> Result<()> {
+        let bound = self.requests.set_read_timeout(Some(GREETING_TIME));
+        let bound = bound.and_then(|()| self.requests.set_write_timeout(Some(GREETING_TIME)));
+        bound.map_err(|error| Error::io("bound the time of a response", error))
+    }
+
     /// Sends a request and waits for its response. Calls `progress` for each progress line with the
     /// amount of work done and the total, which is 0 if unknown.
     ///

@@ -71,7 +71,7 @@ impl Db {
     /// listed; the database contains only their result.
     ///
     /// # Errors
-    /// `Corruption`, `Io`.
+    /// `Corruption`, `Io`, `Poisoned`.
     pub fn oldest_position(&self) -> Result<Position> {
         self.engine.maintenance().confirm()?;
         let seq = ChangeLog::open(self.engine.env(), None)?.given;

@@ -28,7 +28,7 @@ use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-use self::rows::{GATES, NEXT, NOTES, NoteKey, TABLES, damaged, drops_oldest, table_row};
+use self::rows::{GATES, NEXT, NOTES, NoteKey, TABLES, damaged, lets_go, table_row};
 use super::counts::Queries;
 use super::entry::TableEntry;
 use super::read::RowView;
@@ -168,7 +168,7 @@ impl Catalog {
         };
         let row = table_row(&lower, name, id, None);
         let next = Entity::new(NEXT, "").with("Id", i64::from(after));
-        let note = self.engine.env().options.on_full.drops_from(name).then(|| drops_oldest(id));
+        let note = self.engine.env().options.on_full.drops_from(name).then(|| lets_go(id));
         let mut rows = vec![self.put(&row)?, self.put(&next)?];
         rows.extend(note.as_ref().map(|note| self.put_note(note, "")).transpose()?);
         let mut batch = self.batch(rows);
@@ -220,7 +220,7 @@ impl Catalog {
     /// return.
     pub(crate) fn set_ttl(&self, entry: &TableEntry, seconds: u64) -> Result<()> {
         let lower = entry.name.to_ascii_lowercase();
-        let tables = self.tables.lock();
+        let mut tables = self.tables.lock();
         let is_same = |known: &Arc<TableEntry>| known.gate.table == entry.gate.table;
         if !tables.by_name.get(&lower).is_some_and(is_same) {
             return Err(refused(Code::TableNotFound, &entry.name));
@@ -229,7 +229,13 @@ impl Catalog {
             self.engine.maintenance().begin_clock()?;
         }
         let row = table_row(&lower, &entry.name, entry.gate.table, i64::try_from(seconds).ok());
-        self.engine.commit(&self.batch(vec![self.put(&row)?]), self.durability())?;
+        let mut rows = vec![self.put(&row)?];
+        // The present time to live says it otherwise.
+        let ends = seconds == 0 && entry.ttl().is_some();
+        let note = ends.then(|| lets_go(entry.gate.table));
+        rows.extend(note.as_ref().map(|note| self.put_note(note, "")).transpose()?);
+        self.engine.commit(&self.batch(rows), self.durability())?;
+        tables.notes.extend(note.map(|note| (note, Arc::from(""))));
         entry.ttl.store(seconds, Ordering::Release);
         self.engine.maintenance().set_ttl(&entry.gate, entry.ttl());
         self.engine.maintenance().executor.signal(Lane::Log);

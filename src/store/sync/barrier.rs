@@ -51,6 +51,9 @@ pub(super) fn is_barrier(change: &Change, stamp: Option<&Stamp>) -> bool {
 impl Barriers<'_, '_> {
     /// Carries or plans a part of a barrier. Returns whether it was the last one.
     pub(super) fn part(&mut self, change: &Change) -> Result<bool> {
+        if self.sender.is_over() {
+            return Ok(false);
+        }
         match change {
             Change::TableCreated { table } => self.create(table).map(|()| true),
             Change::TableDropped { table } => self.drop_table(table).map(|()| true),
@@ -130,8 +133,20 @@ impl Barriers<'_, '_> {
             page => page?,
         };
         let rows = page.entities.iter().filter(|row| stamp.is_before(before, row));
+        let view = self.source.view()?;
         // Without an ETag a later write could be deleted.
         for (row, etag) in rows.filter_map(|row| Some((row, row.etag()?))) {
+            // The target may have refused a later state.
+            let (pk, rk) = (row.partition_key(), row.row_key());
+            let kept = view.store().get(table, pk, rk, &["PartitionKey", "Timestamp"]);
+            let kept =
+                kept.or_else(|error| match error.code() == Code::TableNotFound.as_str() {
+                    true => Ok(None),
+                    false => Err(error),
+                })?;
+            if kept.is_some_and(|row| row.timestamp().is_none_or(|time| time >= before)) {
+                continue;
+            }
             let delete = Write::delete(table, row.partition_key(), row.row_key());
             self.plan.add([Write { etag: Some(etag), ..delete }]);
         }

@@ -28,6 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{DiskFs, Fs};
 use crate::model::check_property_name;
 use crate::mutants::mutant;
+use crate::query::Filter;
 use crate::retry::RetryPolicy;
 use crate::rng::Rng;
 use crate::store::table_store::TableStore;
@@ -319,6 +320,10 @@ impl<'s> SyncJob<'s> {
     /// ```
     pub fn stamp(mut self, property: &str) -> Result<Self> {
         check_property_name(property)?;
+        if format!("{property} lt ''").parse::<Filter>().is_err() {
+            let text = format!("'{property}' is a word of the filter language: name another one");
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
         let (property, name) = (property.to_owned(), self.name.clone());
         self.stamp = Some(Stamp { property, name, expires: false });
         Ok(self)
@@ -555,6 +560,10 @@ impl<'s> SyncJob<'s> {
                     let newest = self.source.view()?.position();
                     return self.begin_at(Some(newest));
                 }
+                // A server may have been restored since the start.
+                if let Some(position) = position {
+                    check(position, self.source.view()?.position(), &self.name)?;
+                }
                 self.begin_comparison()
             }
             Err(error) => Err(error),
@@ -563,16 +572,16 @@ impl<'s> SyncJob<'s> {
 
     fn begin_comparison(&mut self) -> Result<Step> {
         let view = self.source.view()?;
-        // A server may have been restored since the start.
         if let (Phase::Follow(_), Some(reached)) = (&self.phase, self.reached) {
             check(reached, view.position(), &self.name)?;
         }
         let Options { delete_missing, allow_drop, .. } = self.options;
-        let is_mirror = std::mem::take(&mut self.is_mirror);
+        let is_mirror = self.is_mirror;
         let missing =
             Missing { rows: delete_missing || is_mirror, tables: is_mirror && allow_drop };
         let snapshot = Snapshot::new(view, missing)?;
         self.source.settle()?;
+        self.is_mirror = false;
         self.phase = Phase::Compare(Box::new(snapshot));
         Ok(Step::Busy)
     }

@@ -48,10 +48,15 @@ impl Sender<'_> {
         Ok(done.into_iter().all(|is_done| is_done))
     }
 
+    /// Whether the lease has ended. Then nothing may be sent before it is renewed.
+    pub(super) fn is_over(&self) -> bool {
+        self.clock.monotonic() >= self.until
+    }
+
     fn queue(&self, queue: &mut Queue) -> Result<bool> {
         let Queue { table, partition_key, units } = queue;
         while let Some(unit) = units.front_mut() {
-            if self.clock.monotonic() >= self.until {
+            if self.is_over() {
                 return Ok(false);
             }
             let rows = unit.rows.len() as u64;

@@ -75,10 +75,13 @@ impl Snapshot {
     /// Compares a page, and plans the rows that the target lacks or has in another state. Returns
     /// false if all tables are compared.
     pub(super) fn page(&mut self, sender: &Sender<'_>, plan: &mut Plan) -> Result<bool> {
-        if !self.are_tables_checked {
-            self.check_target(sender)?;
-            self.are_tables_checked = true;
+        if sender.is_over() {
+            return Ok(true);
         }
+        if !self.are_tables_checked && !self.check_target(sender)? {
+            return Ok(true);
+        }
+        self.are_tables_checked = true;
         let Some(table) = self.tables.front().cloned() else { return Ok(false) };
         if !self.current.is_begun && !self.begin(&table, sender)? {
             self.tables.pop_front();
@@ -96,6 +99,10 @@ impl Snapshot {
             }
             page => page?,
         };
+        // A program may have set a time to live since.
+        if self.missing.rows {
+            check_tables(&self.view)?;
+        }
         let bytes: usize = page.entities.iter().map(Entity::size_at_most).sum();
         let last = page.entities.last().map(|row| {
             let (pk, rk) = (row.partition_key(), row.row_key());
@@ -128,24 +135,28 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Reports the tables that only the target has, or drops them.
-    fn check_target(&self, sender: &Sender<'_>) -> Result<()> {
+    /// Reports the tables that only the target has, or drops them. Returns false if the lease has
+    /// ended.
+    fn check_target(&self, sender: &Sender<'_>) -> Result<bool> {
         let tables = match sender.target.tables() {
             // The credentials may be for some tables only.
-            Err(error) if is_denied(&error) && !self.missing.tables => return Ok(()),
+            Err(error) if is_denied(&error) && !self.missing.tables => return Ok(true),
             tables => tables?,
         };
         let is_known =
             |name: &str| self.tables.iter().any(|known| known.eq_ignore_ascii_case(name));
         for table in tables.iter().filter(|name| is_carried(name) && !is_known(name)) {
             if self.missing.tables {
+                if sender.is_over() {
+                    return Ok(false);
+                }
                 drop_table(sender.target, table)?;
                 continue;
             }
             let text = "only the target has this table".to_owned();
             sender.tell(SyncProblemKind::OnlyAtTarget, table, None, text)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Creates the table unless the target has it. Returns false if the target refuses it.

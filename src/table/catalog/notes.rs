@@ -17,7 +17,7 @@ use crate::lsm::{Action, Op};
 use crate::model::Entity;
 use crate::options::Durability;
 
-use super::rows::{DROPS_OLDEST, NOTES, NoteKey, damaged};
+use super::rows::{LETS_GO, NOTES, NoteKey, damaged};
 use super::{Catalog, Tables};
 
 impl Catalog {
@@ -26,13 +26,14 @@ impl Catalog {
         self.put(&row(key, text))
     }
 
-    /// Whether a limit on disk use drops the oldest rows of a table, or has once.
+    /// Whether a limit on disk use drops the oldest rows of a table, or has once, or the table had
+    /// a time to live.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
     #[cfg(feature = "remote")]
-    pub(crate) fn drops_oldest(&self, table: &str) -> Result<bool> {
-        Ok(self.note(Some(table), DROPS_OLDEST)?.is_some())
+    pub(crate) fn let_rows_go(&self, table: &str) -> Result<bool> {
+        Ok(self.note(Some(table), LETS_GO)?.is_some())
     }
 
     /// Writes the notes of the tables that a limit on disk use has begun to drop rows from. If it
@@ -45,8 +46,8 @@ impl Catalog {
         }
         let on_full = &self.engine.env().options.on_full;
         for name in self.names().iter().filter(|name| on_full.drops_from(name)) {
-            if matches!(self.note(Some(name), DROPS_OLDEST), Ok(None)) {
-                drop(self.set_note(Some(name), DROPS_OLDEST, Some("")));
+            if matches!(self.note(Some(name), LETS_GO), Ok(None)) {
+                drop(self.set_note(Some(name), LETS_GO, Some("")));
             }
         }
     }

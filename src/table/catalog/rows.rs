@@ -11,9 +11,9 @@ pub(super) const TABLES: &str = "table";
 pub(super) const NEXT: &str = "next";
 pub(super) const GATES: &str = "gate";
 pub(super) const NOTES: &str = "note";
-/// The note of a table from which a limit on disk use drops rows, or has once. Other processes do
-/// not have the options of the writer.
-pub(super) const DROPS_OLDEST: &str = "drops-oldest";
+/// The note of a table from which a limit on disk use drops rows, or has once, or whose rows had a
+/// time to live. Other processes do not have the options of the writer.
+pub(super) const LETS_GO: &str = "lets-rows-go";
 
 /// The key of a note: the table's id, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
@@ -58,8 +58,8 @@ pub(super) fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) 
     }
 }
 
-pub(super) fn drops_oldest(table: TableId) -> NoteKey {
-    (table.0, DROPS_OLDEST.to_owned())
+pub(super) fn lets_go(table: TableId) -> NoteKey {
+    (table.0, LETS_GO.to_owned())
 }
 
 pub(super) fn damaged(problem: impl Into<Cow<'static, str>>) -> Error {

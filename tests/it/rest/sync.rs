@@ -64,6 +64,7 @@ fn rows_are_stamped_and_a_mirror_deletes() {
     let stores = Stores::new(20);
     stores.fails("sync src env:STORE --expire", 2, "--stamp");
     stores.fails("sync src env:STORE --stamp RowKey", 1, "RowKey");
+    stores.fails("sync src env:STORE --stamp not", 1, "a word of the filter language");
     let stamp = "sync src env:STORE --name station --stamp From --format json";
     assert!(stores.ok(stamp).contains("\"rows\":20"));
     put(&stores, "a");
@@ -80,14 +81,15 @@ fn rows_are_stamped_and_a_mirror_deletes() {
     assert!(listed.contains("\"problems\":2"), "{listed}");
     let rejects = std::fs::read_to_string(stores.place.path("rejects")).unwrap();
     assert!(rejects.starts_with(r#"{"kind":"only-at-target","table":"Other","m"#), "{rejects}");
-    stores.ok("ttl src Tab 7d");
-    let refused = "of rows of table 'Tab'\n  try: --resync keep";
-    stores.fails(&format!("{stamp} --resync mirror"), 1, refused);
-    stores.fails(&format!("{stamp} --delete-missing"), 1, refused);
-    stores.ok("ttl src Tab never");
     stores.ok(&format!("{stamp} --resync mirror --allow-drop"));
     assert_eq!(stores.ok("tables env:STORE --format csv"), "TableName\nrowstonesync\nTab\n");
     assert_eq!(stores.run("query env:STORE Tab --count").stdout, b"21\n");
+    let refused = "rows of table 'Tab'\n  try: --resync keep";
+    for ttl in ["7d", "never"] {
+        stores.ok(&format!("ttl src Tab {ttl}"));
+        stores.fails(&format!("{stamp} --resync mirror"), 1, refused);
+        stores.fails(&format!("{stamp} --delete-missing"), 1, refused);
+    }
 }
 
 /// The row expires a second or two after it was written.

@@ -320,17 +320,16 @@ fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
     }
 }
 
+/// Adds an operation on a row with the given RowKey to a group.
+type Add = for<'g> fn(
+    &'g mut EntityGroup,
+    &mut EntityEncoder,
+    &str,
+    &mut [(&str, ValueRef<'_>)],
+) -> rowstone::Result<&'g mut EntityGroup>;
+
 /// Fills the group with one operation for each reading, which `add` adds.
-fn fill(
-    group: &mut EntityGroup,
-    readings: &[Reading],
-    add: for<'g> fn(
-        &'g mut EntityGroup,
-        &mut EntityEncoder,
-        &str,
-        &mut [(&str, ValueRef<'_>)],
-    ) -> rowstone::Result<&'g mut EntityGroup>,
-) {
+fn fill(group: &mut EntityGroup, readings: &[Reading], add: Add) {
     group.reset(&readings[0].key.partition);
     ENCODER.with_borrow_mut(|encoder| {
         for reading in readings {

@@ -159,6 +159,29 @@ fn expired_rows_are_deleted_by_their_stamp() {
     assert_eq!(rows(&target.db)[5..], ["Tab/p/other=1"]);
 }
 
+/// The source still has the row, in a state that cannot be carried.
+#[test]
+fn a_row_that_the_source_still_has_does_not_expire() {
+    let (device, target) = (Device::new(), Cut::new());
+    let full = (1..252).fold(Entity::new("p", "full"), |row, i| row.with(format!("P{i}"), i));
+    let table = device.db.create_table("Tab").unwrap();
+    table.upsert(&full).unwrap();
+    device.put("p", "gone", 1);
+    finish(&mut stamped(&device, &target), &device.clock).unwrap();
+    device.db.set_ttl("Tab", Some(Duration::from_secs(60))).unwrap();
+    device.db.flush().unwrap();
+    device.clock.advance(Duration::from_secs(3_600));
+    table.upsert(full.with("N", 1)).unwrap();
+    device.db.compact().unwrap();
+    while device.db.step(Duration::ZERO) {}
+    let found = Mutex::new(Vec::new());
+    let job = expiring(&device, &target).on_problem(noted(&found));
+    assert_eq!(problems_of(&device, job, &found), ["refused Tab/p/full"]);
+    let table = target.db.table("Tab").unwrap();
+    assert!(table.get("p", "gone").unwrap().is_none());
+    assert!(table.get("p", "full").unwrap().is_some());
+}
+
 /// Each request of a sync that carries expiry fails once, in each way.
 #[test]
 fn expiry_survives_failures() {
@@ -308,7 +331,10 @@ fn nothing_is_deleted_that_the_source_may_have_let_go() {
     device.db.set_ttl("Tab", Some(Duration::from_secs(60))).unwrap();
     refused(&device, "a time to live ends that of rows of table 'Tab'");
     device.db.set_ttl("Tab", None).unwrap();
-    finish(&mut device.job(&target).delete_missing(true), &device.clock).unwrap();
+    refused(&device, "has ended rows of table 'Tab'");
+    device.db.delete_table("Tab").unwrap();
+    device.db.create_table("Tab").unwrap();
+    finish(&mut device.job(&target).allow_drop(true).delete_missing(true), &device.clock).unwrap();
     // The limit is an option of the writer, which other processes do not have.
     let ring = |name: &str| OnFull::DropOldest(vec![name.to_owned()]);
     let opened = |device: Device, on_full: OnFull| {
@@ -319,7 +345,7 @@ fn nothing_is_deleted_that_the_source_may_have_let_go() {
         Device { fs, clock, db, jobs }
     };
     device = opened(device, ring("ring"));
-    refused(&device, "a limit on disk use drops the oldest rows of table 'Ring'");
+    refused(&device, "has ended rows of table 'Ring'");
     device = opened(device, OnFull::Refuse);
     refused(&device, "'Ring'");
     device.db.delete_table("Ring").unwrap();
