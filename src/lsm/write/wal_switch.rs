@@ -49,17 +49,18 @@ impl Writer {
         manifest: &mut Manifest,
         clock: Option<LivedTime>,
     ) -> Result<()> {
-        let unused = {
-            let mut state = self.group_commit.lock();
-            if state.queue.next.is_some() {
-                return Ok(());
-            }
-            state.queue.account_user_bytes(&self.reader.env.meter);
-            state.queue.unused.clone()
+        if self.group_commit.lock().queue.next.is_some() {
+            return Ok(());
+        }
+        self.confirm(manifest)?;
+        let (unused, durable) = {
+            let queue = &mut self.group_commit.lock().queue;
+            queue.account_user_bytes(&self.reader.env.meter);
+            // The edit states that the records accepted at opening are durable, so other readers
+            // need not wait for the first record of the log.
+            let durable = queue.is_ended.then(|| queue.durable_unclaimed()).flatten();
+            (queue.unused.clone(), durable)
         };
-        // The edit states that the records accepted at opening are durable, so other readers need
-        // not wait for the first record of the log.
-        let durable = self.confirm(manifest)?;
         // Allocate the same for every log, not more after a long log. The log may stay unused for
         // long, and once it is used, more space is allocated before its commits need it.
         let bytes = self.reader.env.options.log_allocate_bytes;
@@ -71,16 +72,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the records durable that opening accepted. Returns where they end, or `None` if they
-    /// were durable before.
-    pub(in crate::lsm) fn confirm(&self, manifest: &mut Manifest) -> Result<Option<Position>> {
-        if !self.is_unconfirmed() {
-            return Ok(None);
+    /// Makes the records durable that opening accepted.
+    pub(in crate::lsm) fn confirm(&self, manifest: &mut Manifest) -> Result<()> {
+        if self.is_unconfirmed() {
+            manifest.confirm().map_err(|error| self.poison_on_failure(manifest, error))?;
+            self.group_commit.lock().queue.confirmed();
         }
-        manifest.confirm().map_err(|error| self.poison_on_failure(manifest, error))?;
-        let queue = &mut self.group_commit.lock().queue;
-        queue.confirmed();
-        Ok(Some(queue.durable))
+        Ok(())
     }
 
     /// True if records that opening accepted may exist only in the page cache.

@@ -263,6 +263,9 @@ impl Runner {
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
         self.oracle.roll_back(prefix);
         self.oracle.pending.clear();
+        if prefix > commits {
+            self.oracle.last_commit_was(self.engine.published());
+        }
         self.oracle.restarted();
         self.note_confirmed();
         let lost = commits.saturating_sub(prefix);

@@ -446,8 +446,16 @@ impl Oracle {
         let power_floor = self.power_floor;
         self.show(self.commits());
         (self.process_floor, self.power_floor) = (self.commits(), power_floor);
-        self.seq_max = self.etag_max;
+        self.seq_max = self.etag_max.max(self.seqs.last().copied().unwrap_or_default());
         self.unconfirmed = Some(self.commits());
+    }
+
+    /// Sets the Seq of the last commit, if [`find`](Self::find) added it. Its answer would have told
+    /// the Seq, but was an error.
+    pub(crate) fn last_commit_was(&mut self, seq: u64) {
+        if let Some(last) = self.seqs.last_mut() {
+            *last = seq.max(*last);
+        }
     }
 
     /// Records that the recovered state survives a power cut.

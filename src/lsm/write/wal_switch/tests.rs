@@ -165,3 +165,20 @@ fn a_sync_writes_its_durable_offset_even_if_a_later_commit_is_queued() {
     assert_eq!(subject.queue(LogQueue::durable_unclaimed), None);
     assert!(subject.has("b"));
 }
+
+/// The first log after an opening is created only after the disk had no space for it. Its edit
+/// tells other processes that the recovered commits are durable.
+#[test]
+fn a_log_that_is_created_late_states_that_recovered_commits_are_durable() {
+    let killed = Subject::new();
+    (0..9).for_each(|i| commit(&killed.engine, &i.to_string()));
+    let memory = killed.memory.kill_image();
+    memory.set_quota(Some(memory.used()));
+    let subject = Subject::on(memory);
+    let error = subject.engine.maintenance().prepare_log().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    subject.memory.set_quota(None);
+    subject.engine.maintenance().prepare_log().unwrap();
+    let stated = subject.engine.maintenance().install.lock().version().vouched();
+    assert_eq!(stated, subject.queue(|queue| queue.position()));
+}
