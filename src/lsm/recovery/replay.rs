@@ -160,13 +160,13 @@ impl Replayed {
         self.commits > 0 && self.last_commit.1 >= self.vouched
     }
 
-    /// True if the commits may be read before they are synced, because a power cut that revokes one
-    /// cannot give its Seq to another commit: the Seqs of all are reserved, as weak commits do. Among
-    /// them may be a `Sync` commit that was in progress when the process ended. It was not
-    /// acknowledged, and is durable at the same time as the weak commits before it.
+    /// True if the commits may be read before they are synced: their Seqs are reserved, as those of
+    /// weak commits are, so a power cut that revokes a commit cannot give its Seq to another one.
+    /// Among them may be a `Sync` commit that was in progress when the process ended. It was not
+    /// acknowledged, and becomes durable together with the weak commits before it.
     ///
-    /// A last commit without reservation is a `Sync` commit that was in progress, and must be synced
-    /// before it is read.
+    /// A last commit without a reservation is a `Sync` commit that was in progress, too. It must be
+    /// synced before it is read.
     pub(super) fn may_be_read(&self) -> bool {
         !self.has_unvouched_commits() || self.last_commit.0 <= self.durable_reservation
     }

@@ -450,8 +450,8 @@ impl Oracle {
         self.unconfirmed = Some(self.commits());
     }
 
-    /// Sets the Seq of the last commit, if [`find`](Self::find) added it. Its answer would have told
-    /// the Seq, but was an error.
+    /// Sets the Seq of the last commit, if [`find`](Self::find) added it. Its answer would have
+    /// told the Seq, but was an error.
     pub(crate) fn last_commit_was(&mut self, seq: u64) {
         if let Some(last) = self.seqs.last_mut() {
             *last = seq.max(*last);
