@@ -86,6 +86,12 @@ impl Writer {
         self.group_commit.lock().queue.is_unconfirmed()
     }
 
+    /// Returns the last Seq in use, by a commit that may not be visible yet or by imported rows.
+    #[cfg(feature = "sim")]
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.group_commit.lock().queue.last
+    }
+
     /// If an earlier session wrote the active log, makes the prepared log the active one. Returns
     /// false if no log is prepared. The memtable is kept and belongs to the new log too.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {

@@ -133,6 +133,12 @@ impl Engine {
         self.db.is_some()
     }
 
+    /// Returns the last Seq in use. After an opening it is that of the last commit, while
+    /// [`published`](Self::published) includes the Seqs that are reserved.
+    pub(super) fn last_seq(&self) -> u64 {
+        self.db().engine().writer().last_seq().ticks()
+    }
+
     /// Whether the open database has not made the commits durable that it recovered.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.db().engine().writer().is_unconfirmed()

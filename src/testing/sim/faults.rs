@@ -264,7 +264,7 @@ impl Runner {
         self.oracle.roll_back(prefix);
         self.oracle.pending.clear();
         if prefix > commits {
-            self.oracle.last_commit_was(self.engine.published());
+            self.oracle.last_commit_was(self.engine.last_seq());
         }
         self.oracle.restarted();
         self.note_confirmed();
