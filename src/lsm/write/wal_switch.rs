@@ -92,6 +92,13 @@ impl Writer {
         self.group_commit.lock().queue.last
     }
 
+    /// Returns the number of logs that opening found without records to keep. The first log of this
+    /// session removes them.
+    #[cfg(feature = "sim")]
+    pub(crate) fn unused_logs(&self) -> usize {
+        self.group_commit.lock().queue.unused.len()
+    }
+
     /// If an earlier session wrote the active log, makes the prepared log the active one. Returns
     /// false if no log is prepared. The memtable is kept and belongs to the new log too.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {

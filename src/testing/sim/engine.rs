@@ -133,6 +133,11 @@ impl Engine {
         self.db.is_some()
     }
 
+    /// Returns the number of logs that the first log of this session will remove.
+    pub(super) fn unused_logs(&self) -> usize {
+        self.db().engine().writer().unused_logs()
+    }
+
     /// Returns the last Seq in use. After an opening it is that of the last commit, while
     /// [`published`](Self::published) includes the Seqs that are reserved.
     pub(super) fn last_seq(&self) -> u64 {
