@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::encoding::{self, key_bytes, partition_end, partition_prefix, partition_start};
@@ -259,8 +259,13 @@ pub fn end_of(key: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the memory available to this process: the memory of the machine, or the limit of the
-/// control group if that is lower.
+/// control group if that is lower. It is read once, so that no measured opening includes it.
 pub fn available_memory() -> u64 {
+    static AVAILABLE: OnceLock<u64> = OnceLock::new();
+    *AVAILABLE.get_or_init(read_available_memory)
+}
+
+fn read_available_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo").lines().find_map(|line| {
         let kilobytes = line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?;
