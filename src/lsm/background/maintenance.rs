@@ -127,10 +127,10 @@ impl Maintenance {
         self.writer.freeze(self)
     }
 
-    /// Makes all earlier commits durable.
+    /// Makes all earlier commits durable. Does nothing if they are.
     pub(crate) fn sync(&self) -> Result<()> {
         self.confirm()?;
-        self.writer.sync()
+        if self.writer.is_durable()? { Ok(()) } else { self.writer.sync() }
     }
 
     /// Makes the records durable that opening accepted, and begins a log that states this to the

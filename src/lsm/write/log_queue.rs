@@ -524,6 +524,11 @@ impl LogQueue {
         (!is_claimed_durable).then_some(self.durable)
     }
 
+    /// True if all commits are durable, and a written record states this.
+    pub(super) fn is_all_claimed_durable(&self) -> bool {
+        self.segments.is_empty() && self.committed <= self.durable_claimed
+    }
+
     /// Allocates enough log space for a record with a payload of `payload` bytes, and for
     /// `ROOM_BEHIND` more bytes.
     pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {

@@ -210,6 +210,13 @@ impl Writer {
         Some(if bytes > 0 { due.min(self.seqs_reserved_for(&state)) } else { due })
     }
 
+    /// True if all commits are durable and other processes can know it.
+    pub(in crate::lsm) fn is_durable(&self) -> Result<bool> {
+        let state = self.group_commit.lock();
+        state.check()?;
+        Ok(!state.leading && state.queue.is_all_claimed_durable())
+    }
+
     /// Makes all commits of this session durable. Later weak commits do not wait for the sync.
     pub(in crate::lsm) fn sync(&self) -> Result<()> {
         {

@@ -182,3 +182,19 @@ fn a_log_that_is_created_late_states_that_recovered_commits_are_durable() {
     let stated = subject.engine.maintenance().install.lock().version().vouched();
     assert_eq!(stated, subject.queue(|queue| queue.position()));
 }
+
+#[test]
+fn a_sync_of_durable_commits_does_nothing() {
+    let subject = Subject::new();
+    let ops = || subject.fs.count(OpKind::Sync) + subject.fs.count(OpKind::Write);
+    for durability in [Durability::Sync, Durability::Os, Durability::Buffered] {
+        let seq = submit(&subject.engine, "a", durability);
+        subject.engine.writer().group_commit.wait(seq).unwrap();
+        let before = ops();
+        subject.engine.maintenance().sync().unwrap();
+        assert_eq!(ops() > before, durability != Durability::Sync, "{durability:?}");
+        let before = ops();
+        subject.engine.maintenance().sync().unwrap();
+        assert_eq!(ops(), before, "{durability:?}, synced before");
+    }
+}
