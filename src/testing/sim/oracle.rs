@@ -291,7 +291,8 @@ impl Oracle {
         self.undo.push(undo);
         self.prints.push(print);
         self.etags.push(etag);
-        self.seqs.push(seq);
+        // A recovered commit without an entity may have a larger Seq than the oracle can know.
+        self.seqs.push(seq.max(self.seqs.last().copied().unwrap_or_default()));
         self.asked.push(durability);
         self.seq_max = self.seq_max.max(seq);
     }
@@ -446,7 +447,7 @@ impl Oracle {
         let power_floor = self.power_floor;
         self.show(self.commits());
         (self.process_floor, self.power_floor) = (self.commits(), power_floor);
-        self.seq_max = self.etag_max.max(self.seqs.last().copied().unwrap_or_default());
+        self.seq_max = self.etag_max;
         self.unconfirmed = Some(self.commits());
     }
 
