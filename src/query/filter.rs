@@ -84,11 +84,20 @@ impl Filter {
     /// );
     /// ```
     pub fn row_prefix(partition_key: impl Into<String>, prefix: &str) -> Filter {
-        let from = Filter::partition(partition_key).and(Prop(Property::RowKey).ge(prefix));
-        match prefix_end(prefix) {
-            Some(end) => from.and(Prop(Property::RowKey).lt(end)),
-            None => from,
-        }
+        Filter::partition(partition_key).and(Prop(Property::RowKey).starts_with(prefix))
+    }
+
+    /// Returns the filter for the entities of the partitions with keys that start with `prefix`.
+    ///
+    /// ```
+    /// use rowstone::Filter;
+    /// assert_eq!(
+    ///     Filter::partition_prefix("UA-").to_string(),
+    ///     "PartitionKey ge 'UA-' and PartitionKey lt 'UA.'"
+    /// );
+    /// ```
+    pub fn partition_prefix(prefix: &str) -> Filter {
+        Prop(Property::PartitionKey).starts_with(prefix)
     }
 
     /// Returns the filter for entities that meet at least one of `filters`. Without filters it
@@ -161,6 +170,15 @@ impl Filter {
 }
 
 impl Prop {
+    /// Returns a filter: the property is a key, and starts with `prefix`.
+    fn starts_with(self, prefix: &str) -> Filter {
+        let from = self.clone().ge(prefix);
+        match prefix_end(prefix) {
+            Some(end) => from.and(self.lt(end)),
+            None => from,
+        }
+    }
+
     /// Returns a filter: the property is equal to `value` and of a matching type.
     pub fn eq(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Eq, value.into())

@@ -79,6 +79,15 @@ pub trait TableStore: Send + Sync {
         condition: &Condition,
     ) -> Result<()>;
 
+    /// Deletes an entity, or does nothing if it is missing: [`delete`](Self::delete) with
+    /// [`Condition::None`].
+    ///
+    /// # Errors
+    /// `NotFound` if the table does not exist.
+    fn delete_if_exists(&self, table: &str, partition_key: &str, row_key: &str) -> Result<()> {
+        self.delete(table, partition_key, row_key, &Condition::None)
+    }
+
     /// Commits a group atomically. Returns the ETags in the order of the operations; `None` for a
     /// delete. After a lost answer, a `Remote` may know only one of the ETags.
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>>;

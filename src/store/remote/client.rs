@@ -4,6 +4,7 @@ use std::borrow::Cow;
 #[cfg(feature = "bench")]
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::check;
@@ -16,7 +17,7 @@ use super::transport::{Http, Transport};
 use crate::billing::Bill;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
-use crate::model::{ETag, Entity, Guid, check_property_name, check_table_name};
+use crate::model::{DateTime, ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::mutants::mutant;
 #[cfg(feature = "cli")]
 use crate::query::KeyRange;
@@ -79,6 +80,37 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// Returns a URL with a shared access signature: until `expiry` its owner may read (`r`), add
+    /// (`a`), update (`u`) and delete (`d`) entities of `partitions` of `table`, as the letters in
+    /// `permissions` say, in this order. The URL is a text for [`open`](Self::open). Sends nothing.
+    ///
+    /// ```
+    /// use rowstone::DateTime;
+    /// use rowstone::store::Remote;
+    ///
+    /// # fn main() -> rowstone::Result<()> {
+    /// let owner = Remote::open("UseDevelopmentStorage=true")?;
+    /// let expiry: DateTime = "2030-01-01T00:00Z".parse()?;
+    /// let url = owner.shared_access("parts", "bolts"..="bolts", "r", expiry)?;
+    /// let reader = Remote::open(&url)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed name of a table, an empty PartitionKey, which would grant
+    /// access to all partitions, other permissions, and if this store was opened with a signature.
+    pub fn shared_access(
+        &self,
+        table: &str,
+        partitions: RangeInclusive<&str>,
+        permissions: &str,
+        expiry: DateTime,
+    ) -> Result<String> {
+        check::table(table)?;
+        self.endpoint().shared_access(table, partitions, permissions, expiry)
+    }
+
     /// Prepares access to the service that `text` describes: a connection string,
     /// `UseDevelopmentStorage=true`, a URL with a shared access signature, `env:NAME` (the text in
     /// an environment variable) or `file:PATH` (the text in a file). Sends nothing.

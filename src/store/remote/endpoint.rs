@@ -8,8 +8,13 @@ use std::env::VarError;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
+use std::ops::RangeInclusive;
 
+use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Code, Error, Result};
+use crate::model::DateTime;
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::sas::{KeyBounds, ServiceSas, Terms, is_ordered};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::store::Reference;
 
@@ -129,6 +134,43 @@ impl Endpoint {
     /// Whether the service is on this machine.
     pub(super) fn is_local(&self) -> bool {
         is_local(&self.base)
+    }
+
+    /// Returns the URL with a new signature.
+    ///
+    /// # Errors
+    /// As [`Remote::shared_access`](super::Remote::shared_access).
+    pub(super) fn shared_access(
+        &self,
+        table: &str,
+        partitions: RangeInclusive<&str>,
+        permissions: &str,
+        expiry: DateTime,
+    ) -> Result<String> {
+        let problem = |text| Err(Error::refused_with(Code::InvalidInput, text));
+        let Credential::Key(key) = &self.credential else {
+            return problem("only the account key makes a shared access signature");
+        };
+        if permissions.is_empty() || !is_ordered(permissions) {
+            return problem("the permissions are not letters of raud, in this order");
+        }
+        let (first, last) = partitions.into_inner();
+        if first.is_empty() || last.is_empty() {
+            return problem("a shared access signature cannot be limited by an empty PartitionKey");
+        }
+        // Tokens have no fractions of a second.
+        let seconds = expiry.ticks() - expiry.ticks() % TICKS_PER_SECOND;
+        let expiry = DateTime::from_ticks(seconds).unwrap_or(expiry);
+        let terms = Terms {
+            version: Some(Version::ACCOUNT_SAS),
+            permissions: Some(permissions.to_owned()),
+            expiry: Some(expiry.to_string()),
+            ..Terms::default()
+        };
+        let [start_partition, end_partition] = [first, last].map(|key| Some(key.to_owned()));
+        let bounds = KeyBounds { start_partition, end_partition, ..KeyBounds::default() };
+        let sas = ServiceSas { terms, table: table.to_owned(), policy: None, bounds };
+        Ok(format!("{}?{}", self.base, sas.sign(&self.account, key).token()))
     }
 
     /// Returns a name of the store, which continuations contain.
