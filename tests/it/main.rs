@@ -6,6 +6,8 @@
 mod caps;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(all(unix, feature = "rest", feature = "remote", feature = "serde"))]
+mod cookbook;
 mod crash;
 mod damage;
 mod device;

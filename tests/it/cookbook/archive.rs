@@ -1,0 +1,87 @@
+#[path = "../../../examples/archive.rs"]
+mod program;
+
+use std::collections::BTreeSet;
+
+use rowstone::Db;
+use rowstone::store::TableStore;
+
+use super::lossy::{Loss, Lossy};
+use super::{Flights, check, over_directory, over_endpoint, shared};
+use program::Month;
+
+/// A part of the sample, which has no other month.
+const WEEK: Month = Month { table: "Flights201301", from: "2013-01-01T05", to: "2013-01-08T05" };
+
+/// Returns the keys of the flights in either database.
+fn union(store: &dyn TableStore, archive: &dyn TableStore) -> usize {
+    let mut keys = BTreeSet::new();
+    let mut add = |store: &dyn TableStore, table: &str| {
+        shared::for_each(store, table, "", &["RowKey"], |flight| {
+            keys.insert((flight.partition_key().to_owned(), flight.row_key().to_owned()));
+            Ok(())
+        })
+    };
+    add(store, "Flights").unwrap();
+    if archive.tables().unwrap().iter().any(|table| table == WEEK.table) {
+        add(archive, WEEK.table).unwrap();
+    }
+    keys.len()
+}
+
+fn run(store: &dyn TableStore) {
+    let flights = Flights::read();
+    let all = flights.rows.len();
+    check(shared::load_flights(store, "Flights").unwrap(), all, 336_776);
+    let month = if flights.is_year() { program::JANUARY } else { WEEK };
+    let archive = Db::open_in_memory().unwrap();
+    // The ordering of jobs is stopped, too.
+    program::order(&Lossy::new(store, Loss::AnswerAfter(3)), month).unwrap_err();
+    program::order(store, month).unwrap();
+    stop_after_each_step(store, &archive, all);
+    let moved = shared::count(&archive, month.table, "").unwrap();
+    let hours = flights.column("time_hour");
+    let counted = hours.filter(|hour| (month.from..month.to).contains(hour)).count();
+    check(moved, counted, 27_004);
+    assert_eq!(shared::count(store, "Flights", "").unwrap(), all - moved);
+    assert_eq!(shared::count(store, "ArchiveJobs", "").unwrap(), 0);
+    TableStore::delete_table(&archive, month.table).unwrap();
+    assert!(TableStore::tables(&archive).unwrap().is_empty());
+}
+
+/// Stops the work at each of its writes, before or after the write has its effect, and continues.
+fn stop_after_each_step(store: &dyn TableStore, archive: &dyn TableStore, all: usize) {
+    let mut stops = 0;
+    loop {
+        let loss = if stops % 2 == 0 { Loss::After } else { Loss::AnswerAfter };
+        // In turn, a write to the one or the other database is the last.
+        let (of_store, of_archive) = match stops / 2 % 2 {
+            0 => (loss(stops % 3), Loss::After(usize::MAX)),
+            _ => (Loss::After(usize::MAX), loss(stops % 3)),
+        };
+        let done = program::work(&Lossy::new(store, of_store), &Lossy::new(archive, of_archive));
+        if done.is_err() {
+            stops += 1;
+        }
+        if stops < 24 || done.is_ok() {
+            assert_eq!(union(store, archive), all, "after {stops} stops");
+        }
+        if done.is_ok() {
+            assert!(stops > 24, "{stops}");
+            return;
+        }
+        if stops > 60 {
+            program::work(store, archive).unwrap();
+        }
+    }
+}
+
+#[test]
+fn archive_runs_over_a_directory() {
+    over_directory(run);
+}
+
+#[test]
+fn archive_runs_over_an_endpoint() {
+    over_endpoint(run);
+}
