@@ -210,11 +210,12 @@ impl Writer {
         Some(if bytes > 0 { due.min(self.seqs_reserved_for(&state)) } else { due })
     }
 
-    /// True if all commits are durable and other processes can know it.
+    /// True if all commits and imports are visible and durable, and other processes can know it.
     pub(in crate::lsm) fn is_durable(&self) -> Result<bool> {
         let state = self.group_commit.lock();
         state.check()?;
-        Ok(!state.leading && state.queue.is_all_claimed_durable())
+        let is_published = self.group_commit.published() >= state.last;
+        Ok(!state.leading && is_published && state.queue.is_all_claimed_durable())
     }
 
     /// Makes all commits of this session durable. Later weak commits do not wait for the sync.
