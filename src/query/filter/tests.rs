@@ -243,6 +243,9 @@ fn a_prefix_filter_matches_exactly_the_keys_with_the_prefix() {
         for row in [end.clone(), format!("{prefix}{end}")] {
             let entity = Entity::new("p", row.clone());
             assert_eq!(filter.matches(&entity), row.starts_with(&prefix), "{prefix:?} {row:?}");
+            let filter = Filter::partition_prefix(&prefix);
+            let entity = Entity::new(row.clone(), "r");
+            assert_eq!(filter.matches(&entity), row.starts_with(&prefix), "{prefix:?} {row:?}");
         }
     }
 }

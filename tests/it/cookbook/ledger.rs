@@ -4,7 +4,7 @@ mod program;
 use rowstone::ErrorKind;
 use rowstone::store::TableStore;
 
-use super::lossy::{Loss, Lossy};
+use super::lossy::{Loss, Lossy, billed};
 use super::{over_directory, over_endpoint};
 use program::Transfer;
 
@@ -47,6 +47,12 @@ fn stopped(store: &dyn TableStore) {
     assert_eq!(program::complete(store).unwrap(), 1);
     assert_eq!(program::complete(store).unwrap(), 0);
     assert_eq!(program::balances(store).unwrap()["bob"], before["bob"] + 5);
+    let next = Transfer { id: "next", ..late };
+    for expected in [7, 3] {
+        let (moved, requests) = billed(store, |store| program::transfer(store, next));
+        assert!(moved.unwrap());
+        assert_eq!(requests, expected);
+    }
     let much = Transfer { id: "much", payer: "ann", payee: "bob", amount: 1_000 };
     assert!(!program::transfer(store, much).unwrap());
     assert_eq!(program::sum(store).unwrap(), 300);

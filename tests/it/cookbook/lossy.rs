@@ -1,4 +1,4 @@
-//! A store that stops, or loses the answers of writes.
+//! A store that stops, or loses the answers of writes, and counts its requests.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rowstone::store::{Condition, EntityPage, PageQuery, Remote, RemoteOptions, TableStore};
-use rowstone::{ETag, Entity, EntityGroup, Result, RetryPolicy};
+use rowstone::{ETag, Entity, EntityGroup, Error, Result, RetryPolicy};
 
 /// A store whose writes may fail with `OutcomeUnknown`.
 pub(super) struct Lossy<'s> {
     store: &'s dyn TableStore,
-    /// An endpoint that closes the connection of each request without an answer.
-    mute: Remote,
     writes: AtomicUsize,
+    /// All requests; Azure Table storage bills each as a transaction.
+    requests: AtomicUsize,
     loss: Loss,
 }
 
@@ -30,11 +30,17 @@ pub(super) enum Loss {
 
 impl<'s> Lossy<'s> {
     pub(super) fn new(store: &'s dyn TableStore, loss: Loss) -> Self {
-        Self { store, mute: mute(), writes: AtomicUsize::new(0), loss }
+        let [writes, requests] = [(); 2].map(|()| AtomicUsize::new(0));
+        Self { store, writes, requests, loss }
     }
 
-    /// Runs a write; one that fails is sent to the endpoint that never answers.
-    fn write<T>(&self, write: impl Fn(&dyn TableStore) -> Result<T>) -> Result<T> {
+    fn count(&self) -> &'s dyn TableStore {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.store
+    }
+
+    /// Runs a write, which may fail.
+    fn write<T>(&self, write: impl FnOnce(&dyn TableStore) -> Result<T>) -> Result<T> {
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
         let (has_effect, has_answer) = match self.loss {
             Loss::After(count) => (number < count, number < count),
@@ -42,44 +48,53 @@ impl<'s> Lossy<'s> {
             Loss::Thirds => (number % 3 != 1, number % 3 == 0),
         };
         if has_effect {
-            let done = write(self.store);
+            let done = write(self.count());
             if has_answer || done.is_err() {
                 return done;
             }
         }
-        write(&self.mute)
+        Err(lost())
     }
 }
 
-/// Returns a client of an endpoint that reads each request and never answers.
-fn mute() -> Remote {
+/// Returns the result of `run` and the number of its requests.
+pub(super) fn billed<T>(
+    store: &dyn TableStore,
+    run: impl FnOnce(&dyn TableStore) -> T,
+) -> (T, usize) {
+    let counted = Lossy::new(store, Loss::After(usize::MAX));
+    let done = run(&counted);
+    (done, counted.requests.into_inner())
+}
+
+/// Returns the error of a request to an endpoint that reads it and never answers.
+fn lost() -> Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            drop(stream.read(&mut [0; 64 << 10]));
-        }
-    });
     let text = format!("AccountName=acme;AccountKey=a2V5;TableEndpoint=http://{at}/acme");
-    Remote::open_with(&text, RemoteOptions::new().retries(RetryPolicy::none())).unwrap()
+    let options = RemoteOptions::new().retries(RetryPolicy::none());
+    let remote = Remote::open_with(&text, options).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| listener.accept().unwrap().0.read(&mut [0; 4_096]).unwrap());
+        remote.insert("Lost", &Entity::new("", "")).unwrap_err()
+    })
 }
 
 impl TableStore for Lossy<'_> {
     fn create_table(&self, table: &str) -> Result<()> {
-        self.store.create_table(table)
+        self.count().create_table(table)
     }
 
     fn delete_table(&self, table: &str) -> Result<()> {
-        self.store.delete_table(table)
+        self.count().delete_table(table)
     }
 
     fn tables(&self) -> Result<Vec<String>> {
-        self.store.tables()
+        self.count().tables()
     }
 
     fn get(&self, table: &str, pk: &str, rk: &str, select: &[&str]) -> Result<Option<Entity>> {
-        self.store.get(table, pk, rk, select)
+        self.count().get(table, pk, rk, select)
     }
 
     fn insert(&self, table: &str, entity: &Entity) -> Result<ETag> {
@@ -103,6 +118,6 @@ impl TableStore for Lossy<'_> {
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
-        self.store.query(table, page)
+        self.count().query(table, page)
     }
 }

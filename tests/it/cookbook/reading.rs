@@ -3,20 +3,28 @@ mod program;
 
 use rowstone::store::TableStore;
 
+use super::lossy::billed;
 use super::{Flights, check, over_directory, over_endpoint, shared};
 
 fn run(store: &dyn TableStore) {
     let flights = Flights::read();
     let all = flights.rows.len();
     check(shared::load_flights(store, "Flights").unwrap(), all, 336_776);
-    let carriers = program::carriers(store).unwrap();
+    let (carriers, requests) = billed(store, program::carriers);
+    let carriers = carriers.unwrap();
+    assert_eq!(requests, carriers.len() + 1);
     let counted: std::collections::BTreeSet<_> = flights.column("carrier").collect();
     assert!(carriers.iter().eq(&counted), "{carriers:?}");
     check(carriers.len(), counted.len(), 16);
-    let scan = program::totals(store, "").unwrap();
+    let (scan, requests) = billed(store, |store| program::totals(store, ""));
+    let scan = scan.unwrap();
+    check(requests, all.div_ceil(1_000), 337);
     let miles = flights.column("distance").map(|miles| miles.parse::<i64>().unwrap()).sum();
     assert_eq!(scan, program::Totals { flights: all, miles });
-    assert_eq!(program::parallel(store, &carriers).unwrap(), scan);
+    let (sum, requests) = billed(store, |store| program::parallel(store, &carriers));
+    assert_eq!(sum.unwrap(), scan);
+    let pages = |carrier: &String| flights.count(&[("carrier", carrier)]).div_ceil(1_000);
+    check(requests, carriers.iter().map(pages).sum(), 346);
     pages(store);
 }
 

@@ -7,6 +7,7 @@ use rowstone::advice::AntiPattern;
 use rowstone::store::TableStore;
 use rowstone::{Db, Entity};
 
+use super::lossy::billed;
 use super::{Flights, check, over_directory, over_endpoint};
 
 /// Counts the departures from hour to hour, and returns the latest hour of an airport.
@@ -23,7 +24,10 @@ fn run(store: &dyn TableStore) {
     let day = if flights.is_year() { "2013-02-08" } else { "2013-01-08" };
     let [from, to] = ["18", "21"].map(|hour| format!("{day}T{hour}:00:00Z"));
     let (counted, latest) = departures(&flights, &from, &to);
-    let found = program::between(store, from.parse().unwrap(), to.parse().unwrap()).unwrap();
+    let [first, end] = [&from, &to].map(|time| time.parse().unwrap());
+    let (found, requests) = billed(store, |store| program::between(store, first, end));
+    let found = found.unwrap();
+    assert_eq!(requests, 3);
     assert!(counted > 100);
     check(found, counted, 172);
     let newest = program::newest(store, "JFK", 10).unwrap();

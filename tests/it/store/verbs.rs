@@ -55,6 +55,7 @@ impl Contract<'_> {
             "insert" => self.store.insert(TABLE, &new).map(Some),
             "replace" => self.store.replace(TABLE, &new, &condition).map(Some),
             "merge" => self.store.merge(TABLE, &new, &condition).map(Some),
+            _ if kind == "none" => self.store.delete_if_exists(TABLE, "p", "v").map(|()| None),
             _ => self.store.delete(TABLE, "p", "v", &condition).map(|()| None),
         };
         let expected = match (verb, kind, before) {
