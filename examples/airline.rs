@@ -1,21 +1,11 @@
-//! One partition per airline with rows of several kinds, which answers questions without joins.
+//! Rows of several kinds in the partition of an airline answer questions without joins. Patterns:
+//! * *heterogeneous types*: the RowKey begins with the kind, so one range has one kind;
+//! * *denormalization*: the airline has the count of its flights, a route the name of its airport;
+//! * *data series* with a *compound key*: `tail_{tailnum}_{month}` has a property for each day.
 //!
-//! ```sh
-//! cargo run --example airline --features remote,serde -- STORE
-//! ```
-//!
-//! Patterns:
-//! * *heterogeneous entity types*: the RowKey begins with the kind, so one range has one kind;
-//! * *denormalization*: the airline has the number of its flights, and a route has the name of its
-//!   airport. A reader needs neither a join nor a count;
-//! * *data series*: an aircraft has one row a month, with a property for each day;
-//! * *compound key*: `tail_{tailnum}_{month}` finds a month by a point and all months by a range.
-//!
-//! A new flight, the count and the series change in one group. A flight that was added before
-//! changes nothing, so a lost answer is no danger.
-//!
-//! Do not denormalize what changes often: a new name of an airport is written to each route. Do not
-//! keep a series in one row if its points are more than 252, the maximum number of properties.
+//! A new flight, the count and the series change in one group; a flight that was added before
+//! changes nothing. Do not denormalize what changes often: a new name is written to each route. Do
+//! not keep a series of more than 252 points in one row, the maximum number of properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,21 +1,12 @@
-//! Moves old entities into another database, which no transaction spans, and drops them later as a
-//! whole table.
+//! Moves old entities into another database, and drops them later as a whole table. Patterns:
+//! * *eventually consistent transaction*: a job for each partition is stored before the work and
+//!   deleted after it. Each step may be repeated, so a process that was killed at any point is
+//!   followed by one that continues. An entity is deleted only after its copy is stored, and only
+//!   if it has not changed since, so the union of both databases is complete at any time;
+//! * *high volume delete*: a table for each month. Deleting it is one request.
 //!
-//! ```sh
-//! cargo run --example archive --features remote,serde -- STORE ARCHIVE
-//! ```
-//!
-//! Patterns: *eventually consistent transactions* and *high volume delete*. A job for each partition
-//! is written before the work begins and deleted after it. Each step may be repeated: a process that
-//! was killed at any point is followed by one that finds the jobs and continues. An entity is
-//! deleted only after its copy is stored, and only if it has not changed since it was read, so the
-//! union of both databases is complete at any time. Entities between the two steps are in both.
-//!
-//! The archive has a table for each month. Deleting a table costs one request, however many entities
-//! it has.
-//!
-//! Do not use it if readers must never see an entity in both databases: then they read the archive
-//! only for months that have no job.
+//! Do not use it if a reader must never see an entity in both databases. The arguments are the
+//! store and the archive.
 
 use std::env;
 

@@ -1,16 +1,11 @@
-//! Gives another program access to one partition, without the key of the account.
+//! Gives another program access to one partition, without the key of the account: *valet key*.
 //!
-//! ```sh
-//! cargo run --example delegated --features remote,serde -- ENDPOINT
-//! ```
+//! The owner makes a shared access signature for a partition, a time and some permissions; the
+//! other program opens the URL. The argument is an endpoint, because a directory has no signatures.
 //!
-//! Pattern: *valet key*. The owner makes a shared access signature for a partition, for some letters
-//! of permissions and for some time; the other program opens the URL. The service checks it for each
-//! request, so no server of the owner is between them.
-//!
-//! Do not use it for a long time without a stored access policy: a signature cannot be withdrawn but
-//! by a new key of the account. Do not log the URL: its owner needs no other secret. The keys of the
-//! table must divide the data by its owners, as the carrier does here.
+//! Do not use it for a long time without a stored access policy: only a new key of the account
+//! withdraws a signature. Do not log the URL: no other secret is needed. The PartitionKey must
+//! divide the data by owner, as the carrier does here.
 
 use std::env;
 

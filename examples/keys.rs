@@ -1,17 +1,11 @@
 //! Keys whose order is useful: the helpers of `rowstone::keys`, as a store sorts them.
 //!
-//! ```sh
-//! cargo run --example keys --features remote,serde -- STORE
-//! ```
+//! Keys are texts, sorted by UTF-16 unit: `10` is before `9`, and a character of two units before
+//! U+FFFD. So numbers are padded, and newest-first needs inverted numbers or reversed times. A
+//! bucket in the PartitionKey spreads keys that are written in order.
 //!
-//! Pattern: *compound keys*. Keys are texts, and texts are sorted by their UTF-16 units: `10` is
-//! before `9`, and a character outside the basic plane (two surrogates) before U+FFFD. So numbers are
-//! padded, and a newest-first order needs inverted numbers or reversed times. A bucket in front of
-//! the PartitionKey spreads keys that are written in order; a reader then asks each bucket.
-//!
-//! Do not use buckets if a reader wants ranges of the key: each range costs one query per bucket.
-//! Do not pad with fewer digits than the numbers will ever have: `pad` refuses a longer number, but
-//! the keys that were written before cannot be changed.
+//! Do not use buckets if a reader wants ranges of the key: each range costs a query per bucket. Do
+//! not pad to fewer digits than the numbers will ever have, because keys cannot be changed.
 
 use std::collections::BTreeSet;
 

@@ -1,20 +1,12 @@
-//! Moves amounts between accounts of different partitions, exactly once each.
+//! Moves amounts between accounts of different partitions, exactly once: *debit and credit with
+//! idempotence by transaction id*.
 //!
-//! ```sh
-//! cargo run --example ledger --features remote,serde -- STORE
-//! ```
-//!
-//! Pattern: *debit and credit with idempotence by transaction id*. A group spans one partition, and
-//! each account is a partition, so a transfer has two groups:
-//! 1. the debit of the payer, with the row `out_{id}`, which owes the credit;
-//! 2. the credit of the payee, with the row `in_{id}`.
-//!
-//! Then `out_{id}` is marked as done. Each group is written only if its row is missing, so a
-//! transfer may be repeated with the same id after a lost answer, a crash or a doubt: it ends with
-//! one debit and one credit. The sum of the balances and of the amounts that are owed is constant.
+//! A group spans one partition. The first group debits the payer and inserts `out_{id}`, which owes
+//! the credit; the second credits the payee and inserts `in_{id}`. Each is written only if its row
+//! is missing, so a transfer may be repeated with its id after a lost answer or a crash. The sum of
+//! the balances and of the owed amounts is constant.
 //!
 //! Do not use it if all accounts of a transfer can be in one partition: then one group is enough.
-//! Rows of old transfers may be deleted when no client repeats their ids any more.
 
 use std::collections::BTreeMap;
 

@@ -1,15 +1,10 @@
-//! Three ways to read a table: a projection, page by page, and its partitions in parallel.
+//! Three ways to read a table: a *projection*, *page by page*, and its *partitions in parallel*.
 //!
-//! ```sh
-//! cargo run --example reading --features remote,serde -- STORE
-//! ```
+//! A query is a range of keys, a page has at most 1,000 entities, and `select` names the properties
+//! that are sent. Another process can continue after a page, because its position is a text.
 //!
-//! Patterns: *query projection*, *continuation*, *parallel partitions*. A query is a range of keys,
-//! a page has at most 1,000 entities, and `select` names the properties that are sent. A page can be
-//! read by another process later, because its position is a text.
-//!
-//! Do not read partitions in parallel if one page holds the result: each partition costs at least
-//! one request. Do not use it to count often either; keep a sum beside the data (see `airline`).
+//! Do not read partitions in parallel if one page holds the result: each costs at least a request.
+//! Do not count often by reading; keep a count with the data (see `airline`).
 
 use std::sync::Mutex;
 use std::thread;

@@ -1,22 +1,12 @@
 //! Finds entities by other keys than their own: three forms of a second key.
+//! * *Intra-partition index*: a second row of the partition, written in the same group.
+//! * *Inter-partition index*: a copy under the other key. It is written later, and loading again
+//!   completes it, because upserts may be repeated.
+//! * *Index entity*: a row with a list of ids. Writers add to it on the condition of its ETag.
 //!
-//! ```sh
-//! cargo run --example second_key --features remote,serde -- STORE
-//! ```
-//!
-//! Patterns:
-//! * *intra-partition secondary index*: a second entity in the same partition, whose RowKey begins
-//!   with the other key. Both are written in one group, so they never differ;
-//! * *inter-partition secondary index*: a copy in another partition, of which the other key is the
-//!   PartitionKey. It is written after the flight, so it may be missing for a moment; loading again
-//!   completes it, because upserts may be repeated;
-//! * *index entity*: one entity with a list of ids, for keys that many entities share. Writers add
-//!   to it by [`update`], on the condition of its ETag, so no id is lost.
-//!
-//! Do not use a second key for a question that is asked rarely: a scan of a partition costs one
-//! request per 1,000 entities, and each second key costs its writes for ever. Do not keep a list
-//! that grows without limit in one entity: these lists end with each month, because a text has at
-//! most 32,768 characters.
+//! Do not use a second key for a question that is asked rarely: each costs its writes for ever, and
+//! a scan costs one request per 1,000 entities. A list must not grow without limit: these lists end
+//! with each month, because a text has at most 32,768 characters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;

@@ -1,21 +1,11 @@
-//! Events and readings by time: a log with the newest first, and one row a day.
+//! Events and readings by time. Patterns:
+//! * *log tail*: the RowKey begins with the reversed time, so the newest events are the first;
+//! * *data series* in *wide rows*: a day of readings is one row with a property for each hour. A
+//!   reading is a merge, which needs no read, and which may be repeated.
 //!
-//! ```sh
-//! cargo run --example timeseries --features remote,serde -- STORE
-//! ```
-//!
-//! Patterns:
-//! * *log tail*: the RowKey begins with the reversed time, so the newest events are the first of the
-//!   partition, and a page of them is one request;
-//! * *data series* and *wide rows*: a day of readings is one row with a property for each hour, in
-//!   place of 24 rows. A reading is a merge, which needs no read; a repeated merge changes nothing.
-//!
-//! Choose one row an event if events are read one by one or expire one by one. Choose one row a day
-//! if a reader wants whole days: it reads 24 times fewer rows.
-//!
-//! *Append-only* is the anti-pattern: with the time as PartitionKey, all writes go to the last
-//! partition of the table, which cannot be divided between servers. Here the airport is the
-//! PartitionKey. `rowstone advise` reports tables of this kind.
+//! Choose one row an event if events are read or expire one by one, and one row a day if readers
+//! want whole days. Do not use the time as PartitionKey (*append-only*): all writes would go to the
+//! last partition. `rowstone advise` reports such tables.
 
 use rowstone::keys::{prefix_end, reverse_date};
 use rowstone::store::{PageQuery, TableStore};

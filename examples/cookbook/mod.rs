@@ -4,7 +4,7 @@
 //! The files are those of `examples/data`. If the variable ROWSTONE_FLIGHTS is set, it names
 //! another file of flights, such as that of the whole year; `weather.csv.gz` is beside it.
 
-#![allow(dead_code, reason = "each program uses a part of it")]
+#![expect(dead_code, reason = "each program uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::env;

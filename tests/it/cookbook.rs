@@ -4,7 +4,7 @@
 //! variable ROWSTONE_FLIGHTS names its file. Each test counts the lines of the file itself, and
 //! asserts the figures of the year as constants.
 
-#![allow(dead_code, reason = "`main` and the output are for the programs")]
+#![expect(dead_code, reason = "`main` and the output are for the programs")]
 
 #[path = "../../examples/cookbook/mod.rs"]
 mod shared;

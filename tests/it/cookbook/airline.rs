@@ -1,3 +1,5 @@
+//! The example `airline`: counts, series and orphans of airlines.
+
 #[path = "../../../examples/airline.rs"]
 mod program;
 

@@ -1,3 +1,5 @@
+//! The example `delegated`: signatures for partitions.
+
 #[path = "../../../examples/delegated.rs"]
 mod program;
 

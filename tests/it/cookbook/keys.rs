@@ -1,3 +1,5 @@
+//! The example `keys`: the order of keys.
+
 #[path = "../../../examples/keys.rs"]
 mod program;
 

@@ -1,3 +1,5 @@
+//! The example `ledger`: transfers whose answers are lost.
+
 #[path = "../../../examples/ledger.rs"]
 mod program;
 

@@ -1,3 +1,5 @@
+//! The example `reading`: scans, pages and parallel reads.
+
 #[path = "../../../examples/reading.rs"]
 mod program;
 

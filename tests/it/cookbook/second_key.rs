@@ -1,3 +1,5 @@
+//! The example `second_key`: indexes, and lists with two writers.
+
 #[path = "../../../examples/second_key.rs"]
 mod program;
 

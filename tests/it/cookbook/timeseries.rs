@@ -1,3 +1,5 @@
+//! The example `timeseries`: logs, wide rows, and advice.
+
 #[path = "../../../examples/timeseries.rs"]
 mod program;
 
