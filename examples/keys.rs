@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes the labels under their keys, in any order, and returns the labels as the store sorts them.
+/// Writes the labels under their keys and returns the labels as the store sorts them.
 pub fn sorted(
     store: &dyn TableStore,
     partition: &str,
@@ -74,8 +74,8 @@ pub fn unusual() -> Vec<(String, String)> {
     texts.map(|text| (text.to_owned(), text.to_owned())).to_vec()
 }
 
-/// Writes a row for each hour with flights, in a partition of its bucket. Returns the number of rows
-/// of each bucket.
+/// Writes a row for each hour with flights, in a partition of its bucket. Returns the number of
+/// rows of each bucket.
 pub fn spread(store: &dyn TableStore) -> Result<Vec<usize>> {
     let mut groups = Groups::new(store, KEYS)?;
     let mut hours = BTreeSet::new();

@@ -25,8 +25,8 @@ fn run(store: &dyn TableStore) {
     assert_eq!(scan, program::Totals { flights: all, miles });
     let (sum, requests) = billed(store, |store| program::parallel(store, &carriers));
     assert_eq!(sum.unwrap(), scan);
-    let pages = |carrier: &String| flights.count(&[("carrier", carrier)]).div_ceil(1_000);
-    check(requests, carriers.iter().map(pages).sum(), 346);
+    let pages_of = |carrier: &String| flights.count(&[("carrier", carrier)]).div_ceil(1_000);
+    check(requests, carriers.iter().map(pages_of).sum(), 346);
     pages(store);
 }
 
