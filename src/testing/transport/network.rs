@@ -34,6 +34,8 @@ use crate::store::{Remote, RemoteOptions};
 use crate::sync::Mutex;
 
 pub(super) const ACCOUNT: &str = "acme";
+/// The account of the server that is the source of a sync.
+const SOURCE: &str = "device";
 /// The key of the account, in Base64.
 const KEY: &str = "c2VjcmV0";
 /// The time for which the service may work on a request that does not state one.
@@ -77,6 +79,8 @@ pub(super) struct Network {
     pub(super) clocks: Vec<Arc<ManualClock>>,
     pub(super) primary: Site,
     secondary: Site,
+    /// A server with extensions: the source of a sync, if it is on another machine.
+    pub(super) source: Mutex<Option<Arc<Site>>>,
 }
 
 pub(super) struct State {
@@ -93,7 +97,7 @@ pub(super) struct State {
     pub(super) away: Duration,
     /// The calls of jobs that wrote to the primary location, with the position after each write.
     pub(super) written: Vec<(usize, Position)>,
-    /// What the service refuses besides.
+    /// Limits of the primary location that `rowstone serve` does not have.
     pub(super) strict: Strict,
     late: Vec<Late>,
     /// Writes that the secondary location does not have yet.
@@ -169,13 +173,16 @@ impl Transport for Mortal {
 impl Site {
     pub(super) fn new() -> Self {
         let clock = Arc::new(ManualClock::new(BEGIN));
-        let db = open_db(&clock);
+        Self::with(ACCOUNT, open_db(&clock), clock, Settings::default())
+    }
+
+    fn with(account: &str, db: Db, clock: Arc<ManualClock>, settings: Settings) -> Self {
         let keys = AccountKey::read(KEY).into_iter().collect();
-        let config = AccountConfig { name: ACCOUNT.to_owned(), keys, database: None };
+        let config = AccountConfig { name: account.to_owned(), keys, database: None };
         let accounts = Accounts::open(vec![config], |_| Ok::<_, ()>(db.clone()));
         let Ok(accounts) = accounts else { panic!("an account opens") };
         let time = Arc::clone(&clock) as Arc<dyn Clock>;
-        let service = Service::with(accounts, Settings::default(), time, Rng::from_seed(1));
+        let service = Service::with(accounts, settings, time, Rng::from_seed(1));
         Self { service, db, clock }
     }
 
@@ -247,7 +254,15 @@ impl Network {
             counts: BTreeMap::new(),
         };
         let (state, idle) = (Mutex::new(state), Mutex::default());
-        Self { state, idle, clocks, primary: Site::new(), secondary: Site::new() }
+        let (primary, secondary, source) = (Site::new(), Site::new(), Mutex::default());
+        Self { state, idle, clocks, primary, secondary, source }
+    }
+
+    /// Serves a database as the source of a sync.
+    pub(super) fn serve(&self, db: Db) {
+        let settings = Settings { extensions: true, ..Settings::default() };
+        let site = Site::with(SOURCE, db, Arc::clone(&self.primary.clock), settings);
+        *self.source.lock() = Some(Arc::new(site));
     }
 
     /// Adds a line to the trace and to its digest.
@@ -327,7 +342,7 @@ impl Network {
 
     fn choose(&self, request: &Request) -> Option<Fault> {
         let mut state = self.state.lock();
-        if self.now() < state.away {
+        if self.now() < state.away && !is_source(&request.url) {
             *state.counts.entry(AWAY).or_default() += 1;
             return Some(*state.rng.pick(&[Fault::Refused, Fault::LostRequest]));
         }
@@ -415,9 +430,11 @@ impl Network {
                 self.pass(latency);
                 let length = self.state.lock().rng.index(answer.body.len());
                 answer.body.truncate(length);
-                match self.state.lock().rng.chance(1, 2) && !answer.body.is_empty() {
-                    true => Ok(answer),
-                    false => Err(no_answer(true, "the answer was cut")),
+                let is_noticed = self.state.lock().rng.chance(1, 2) || answer.body.is_empty();
+                // `rowstone serve` states the length of each answer.
+                match is_noticed || is_source(&request.url) {
+                    false => Ok(answer),
+                    true => Err(no_answer(true, "the answer was cut")),
                 }
             }
             Some(Fault::LostRequest | Fault::LostAnswer | Fault::Late) => {
@@ -490,6 +507,12 @@ impl Network {
 
     /// Executes a request, and tells the ledger what it changed.
     fn carry_out(&self, call: usize, request: &Request) -> Response {
+        if is_source(&request.url) {
+            let source = self.source.lock().clone();
+            // The server may have ended before a late request.
+            let Some(site) = source else { return self.gateway() };
+            return site.answer(&site.received(request, site.clock.now()));
+        }
         let site = if is_secondary(&request.url) { &self.secondary } else { &self.primary };
         let strict = self.state.lock().strict;
         if strict.is_too_large(request) {
@@ -564,7 +587,25 @@ pub(super) fn open_remote(
     ids: Rng,
     options: RemoteOptions,
 ) -> Remote {
-    let endpoint = Endpoint::read(&format!("AccountName={ACCOUNT};AccountKey={KEY}"));
+    open_account(ACCOUNT, transport, (clock, ids), options)
+}
+
+/// Opens a client of the server that is the source of a sync.
+pub(super) fn open_source(
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    ids: Rng,
+) -> Remote {
+    open_account(SOURCE, transport, (clock, ids), RemoteOptions::new())
+}
+
+fn open_account(
+    account: &str,
+    transport: Arc<dyn Transport>,
+    (clock, ids): (Arc<dyn Clock>, Rng),
+    options: RemoteOptions,
+) -> Remote {
+    let endpoint = Endpoint::read(&format!("AccountName={account};AccountKey={KEY}"));
     let endpoint = endpoint.unwrap_or_else(|error| panic!("a connection string: {error}"));
     Remote::with_parts(endpoint, transport, clock, ids, options)
 }
@@ -581,6 +622,10 @@ fn host_and_address(url: &str) -> (&str, &str) {
 
 fn is_secondary(url: &str) -> bool {
     host_and_address(url).0.split('.').next().is_some_and(|label| label.ends_with("-secondary"))
+}
+
+fn is_source(url: &str) -> bool {
+    host_and_address(url).0.split('.').next() == Some(SOURCE)
 }
 
 /// Returns the place and value of `$top` in a URL.

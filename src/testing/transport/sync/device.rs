@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::network::{Network, Turn};
 use super::super::strict::{REFUSED, REFUSED_TABLE};
-use super::choices::Choices;
+use super::choices::{Choices, Reader};
 use super::history::History;
 use crate::clock::ManualClock;
 use crate::db::{Db, SuspectRows};
@@ -17,6 +17,7 @@ use crate::model::Entity;
 use crate::options::{Background, Durability, OnFull, Options};
 use crate::query::KeyRange;
 use crate::rng::Rng;
+use crate::store::Remote;
 use crate::store::sync::Source;
 use crate::sync::Mutex;
 use crate::table::EntityGroup;
@@ -100,7 +101,7 @@ impl Device {
         let made = state.options().open(&state.dir).and_then(|db| {
             state.history = Some(History::new(&db, choices));
             [MAIN, AGED, EXTRA].iter().try_for_each(|name| db.create_table(name).map(drop))?;
-            if !choices.is_full {
+            if choices.has_ttl {
                 db.set_ttl(AGED, Some(TTL))?;
             }
             state.db = Some(db);
@@ -144,13 +145,22 @@ impl Device {
         Arc::new(self.state.lock().power.clone())
     }
 
-    /// Returns the source of a sync in the writer's process, or in another one.
-    pub(super) fn source(&self, is_follower: bool) -> Result<Source> {
-        if !is_follower {
-            return self.db().map(Source::Db);
-        }
+    /// Returns the source of a sync in the writer's process, or in another one. `connect` returns a
+    /// client of the server in the writer's process.
+    pub(super) fn source(&self, connect: impl FnOnce() -> Remote) -> Result<Source> {
         let mut state = self.state.lock();
-        state.options().follow(&state.dir).map(Source::Follower)
+        match state.choices.reader {
+            Reader::Writer => {
+                drop(state);
+                self.db().map(Source::Db)
+            }
+            Reader::Follower => state.options().follow(&state.dir).map(Source::Follower),
+            Reader::Client => {
+                drop(state);
+                self.network.serve(self.db()?);
+                Ok(Source::Remote(connect()))
+            }
+        }
     }
 
     /// Gives the syncs of this boot a number of half requests; none are left if the power fails.
@@ -224,6 +234,7 @@ impl Device {
 
     /// Restores or repairs the database, which begins another history, unless the power fails.
     pub(super) fn replace(&self) -> std::result::Result<(), String> {
+        *self.network.source.lock() = None;
         let mut state = self.state.lock();
         let Some(db) = state.db.take() else { return Ok(()) };
         let is_restored = state.has_backup && state.rng.chance(2, 3);

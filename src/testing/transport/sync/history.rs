@@ -1,8 +1,10 @@
 //! The history of the source of a sync, and the checks of its target.
 //!
 //! Invariants
-//! * a row has a version after each durable commit that wrote or deleted it; its expiry, its loss
-//!   by a restore and a refused version never arrive;
+//! * a row has a version after each durable commit that wrote or deleted it. A refused version
+//!   never arrives. Its expiry arrives only if stamps are to expire, and its loss by a restore or
+//!   with a table only in a comparison that deletes;
+//! * a stamp has the Seq of the commit of its version;
 //! * a row of the target has a version of the source, and never an earlier one than before, except
 //!   after a kill, around a comparison, and once after an imported range was copied;
 //! * while a sync follows the feed, the rows of a partition have the state after one commit.
@@ -10,22 +12,48 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::strict::{REFUSED, REFUSED_TABLE};
-use super::choices::Choices;
+use super::choices::{Choices, Stamps};
+use crate::clock::TICKS_PER_SECOND;
 use crate::db::{Change, Commit, Db, Position};
 use crate::error::Result as EngineResult;
-use crate::model::Entity;
+use crate::model::{DateTime, Entity};
 use crate::query::KeyRange;
 use crate::store::sync::{SyncProblem, SyncProblemKind, contains};
 
 /// The table in lower case, PartitionKey and RowKey.
 pub(super) type Row = (String, String, String);
 
-/// The state of a row after a commit; `None` if it was deleted.
+/// The property of stamps.
+pub(super) const STAMP: &str = "Stamp";
+
+/// The state of a row after a commit, with its stamp; `None` if the row is gone.
 #[derive(Debug)]
 struct Version {
     commit: usize,
     entity: Option<Entity>,
-    is_refused: bool,
+    kind: Kind,
+}
+
+/// The circumstances in which a version arrives at the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Written,
+    /// Does not arrive: the target refuses it.
+    Refused,
+    /// Arrives if the row at the target has an older stamp than this one.
+    Expired(String),
+    /// The row is gone, and the feed does not tell that. Arrives in a comparison that deletes.
+    Lost,
+}
+
+/// A comparison that has ended.
+pub(super) struct Comparison {
+    /// The position at which it began.
+    pub(super) began: Position,
+    /// The tables that it compared.
+    pub(super) tables: Vec<String>,
+    /// Whether it deleted the rows that only the target has.
+    pub(super) deletes: bool,
 }
 
 /// The problems that syncs have reported.
@@ -70,11 +98,21 @@ pub(super) struct Label {
     pub(super) phase: usize,
     /// Whether the partitions of the target have the states of the source.
     pub(super) is_strict: bool,
+    /// Whether rows that only the target has are deleted.
+    pub(super) deletes: bool,
 }
 
 impl Version {
     fn deleted(commit: usize) -> Self {
-        Self { commit, entity: None, is_refused: false }
+        Self::gone(commit, Kind::Written)
+    }
+
+    fn gone(commit: usize, kind: Kind) -> Self {
+        Self { commit, entity: None, kind }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.kind == Kind::Refused
     }
 }
 
@@ -125,6 +163,7 @@ impl History {
     }
 
     fn add(&mut self, commit: Commit, db: &Db) -> EngineResult<()> {
+        let written = commit.position.seq().ticks();
         let number = self.commits.len();
         self.commits.push(commit.position);
         self.position = commit.position;
@@ -132,6 +171,7 @@ impl History {
             match change {
                 Change::Put { table, entity } => {
                     let row = row_of(&table, &entity);
+                    let entity = self.stamped(entity, written);
                     self.push(row, number, Some(entity));
                 }
                 Change::Deleted { table, partition_key, row_key } => {
@@ -143,14 +183,18 @@ impl History {
                 }
                 Change::TableDropped { table } => {
                     self.drops.insert(table.to_ascii_lowercase(), number);
-                    if self.choices.allow_drop {
-                        self.delete(&table, KeyRange::all(), number);
+                    match self.choices.allow_drop {
+                        true => self.delete(&table, KeyRange::all(), number),
+                        false => self.lose(number, |row| row.0.eq_ignore_ascii_case(&table)),
                     }
                 }
-                Change::Expired { .. } => self.expiries += 1,
+                Change::Expired { table, before } => {
+                    self.expiries += 1;
+                    self.expire(&table, before, number);
+                }
                 Change::Imported { table, range } => {
                     let is_imported = |(row, _): &(Row, Entity)| is_within(row, &table, &range);
-                    for (row, entity) in rows(db)?.into_iter().filter(is_imported) {
+                    for (row, entity) in self.source_rows(db)?.into_iter().filter(is_imported) {
                         self.push(row, number, Some(entity));
                     }
                     self.imports.push((number, table, range));
@@ -160,14 +204,62 @@ impl History {
         Ok(())
     }
 
+    /// Reads the rows of the source, with their stamps.
+    fn source_rows(&self, db: &Db) -> EngineResult<BTreeMap<Row, Entity>> {
+        let stamped = |(row, entity): (Row, Entity)| {
+            let written = entity.timestamp().map_or(0, DateTime::ticks);
+            (row, self.stamped(entity, written))
+        };
+        Ok(rows(db)?.into_iter().map(stamped).collect())
+    }
+
+    /// Returns the entity that the target receives. `written` is the Seq of its commit.
+    fn stamped(&self, entity: Entity, written: u64) -> Entity {
+        match self.choices.stamps {
+            Stamps::None => entity,
+            Stamps::Kept | Stamps::Expire => {
+                entity.with(STAMP, format!("{} default", stamp_text(written)))
+            }
+        }
+    }
+
+    /// Adds a version to the rows that the source has let go: those with a stamp before a time, and
+    /// those that it has lost.
+    fn expire(&mut self, table: &str, before: DateTime, commit: usize) {
+        if self.choices.stamps != Stamps::Expire {
+            return;
+        }
+        let before = stamp_text(before.ticks());
+        let rows = self.rows.iter_mut();
+        for (_, versions) in rows.filter(|(row, _)| row.0.eq_ignore_ascii_case(table)) {
+            let is_gone = versions.last().is_some_and(|last| match &last.entity {
+                Some(entity) => is_before(entity, &before),
+                None => last.kind != Kind::Written,
+            });
+            if is_gone {
+                versions.push(Version::gone(commit, Kind::Expired(before.clone())));
+            }
+        }
+    }
+
+    /// Adds a version to the rows that the source has lost without a change in the feed.
+    fn lose(&mut self, commit: usize, is_lost: impl Fn(&Row) -> bool) {
+        for (row, versions) in &mut self.rows {
+            if versions.last().is_some_and(|last| last.entity.is_some()) && is_lost(row) {
+                versions.push(Version::gone(commit, Kind::Lost));
+            }
+        }
+    }
+
     fn push(&mut self, row: Row, commit: usize, entity: Option<Entity>) {
         let is_refused = self.is_refused(&row, entity.as_ref());
+        let kind = if is_refused { Kind::Refused } else { Kind::Written };
         let ranges = &self.ranges;
         let versions = self.rows.entry(row).or_insert_with_key(|row| {
             let before = ranges.iter().filter(|(_, table, range)| is_within(row, table, range));
             before.map(|(commit, ..)| Version::deleted(*commit)).collect()
         });
-        versions.push(Version { commit, entity, is_refused });
+        versions.push(Version { commit, entity, kind });
     }
 
     /// Whether the target refuses a version.
@@ -191,7 +283,9 @@ impl History {
         self.position = db.position();
         let number = self.commits.len();
         self.commits.push(self.position);
-        for (row, entity) in rows(db)? {
+        let rows = self.source_rows(db)?;
+        self.lose(number, |row| !rows.contains_key(row));
+        for (row, entity) in rows {
             let last = self.rows.get(&row).and_then(|versions| versions.last());
             if !is_state(last, Some(&entity)) {
                 self.push(row, number, Some(entity));
@@ -200,12 +294,12 @@ impl History {
         Ok(())
     }
 
-    /// Notes the rows that a comparison, which began at a position and with these tables, could not
-    /// carry. Checks that it has listed those that only the target has.
+    /// Notes the rows that a comparison could not carry. Checks that it has listed or deleted those
+    /// that only the target has.
     pub(super) fn compared(
         &mut self,
         [source, target]: [&Db; 2],
-        (began, tables): &(Position, Vec<String>),
+        Comparison { began, tables, deletes }: &Comparison,
         problems: &Problems,
     ) -> Result<(), String> {
         let target = rows(target).map_err(|error| error.to_string())?;
@@ -213,9 +307,15 @@ impl History {
             let was_there = tables.iter().any(|table| table.eq_ignore_ascii_case(&row.0));
             let is_there =
                 self.drops.get(&row.0).is_none_or(|commit| self.is_until(*commit, *began));
-            let must_list = was_there && is_there && self.was_deleted(&row, *began);
-            if must_list && target.contains_key(&row) && !problems.listed.contains(&row) {
-                return Err(format!("a comparison has not listed {row:?}, only at the target"));
+            if !(was_there && is_there && self.was_deleted(&row, *began)) {
+                continue;
+            }
+            if *deletes {
+                self.unseen.remove(&row);
+            }
+            if target.contains_key(&row) && (*deletes || !problems.listed.contains(&row)) {
+                let done = if *deletes { "deleted" } else { "listed" };
+                return Err(format!("a comparison has not {done} {row:?}, only at the target"));
             }
         }
         Ok(())
@@ -255,7 +355,6 @@ impl History {
         [source, target]: [&Db; 2],
         problems: &Problems,
     ) -> Result<(), String> {
-        let read = |db: &Db| rows(db).map_err(|error| error.to_string());
         let tables = |db: &Db| db.tables().map_err(|error| error.to_string());
         let is_lost = |name: &&String| {
             let row = (lower(name), String::new(), String::new());
@@ -268,7 +367,8 @@ impl History {
         if let Some(name) = tables(target)?.iter().find(|name| !is_known(name)) {
             return Err(format!("the target has table {name}, which the source never had"));
         }
-        let (source, target) = (read(source)?, read(target)?);
+        let source = self.source_rows(source).map_err(|error| error.to_string())?;
+        let target = rows(target).map_err(|error| error.to_string())?;
         for (row, versions) in &self.rows {
             let (last, found) = (versions.last(), target.get(row));
             let is_right = match source.get(row) {
@@ -280,8 +380,8 @@ impl History {
                 // before an imported range was copied, or before a refusal.
                 None => match (self.unseen.get(row), last) {
                     (Some(began), Some(last)) if self.is_until(last.commit, *began) => true,
-                    (_, Some(last)) if self.is_import(last) || last.is_refused => true,
-                    _ => is_state(last, found),
+                    (_, Some(last)) if self.is_import(last) || last.is_refused() => true,
+                    _ => is_kept(versions, found, Expiry::Carried),
                 },
             };
             if !is_right {
@@ -304,7 +404,7 @@ impl History {
         found: Option<&Entity>,
         problems: &Problems,
     ) -> bool {
-        match last.filter(|last| last.is_refused) {
+        match last.filter(|last| last.is_refused()) {
             Some(last) => {
                 // A comparison reports a refused table instead of its rows.
                 let table = (row.0.clone(), String::new(), String::new());
@@ -395,7 +495,15 @@ impl<'h> Target<'h> {
     fn write(&mut self, row: Row, entity: Option<Entity>) -> Result<(), String> {
         let versions = self.history.rows.get(&row).map(Vec::as_slice).unwrap_or_default();
         let from = self.reached.get(&row).copied().unwrap_or(0);
-        let is_found = |v: &Version| !v.is_refused && is_state(Some(v), entity.as_ref());
+        let stamp = self.rows.get(&row).and_then(stamp_of);
+        let deletes = self.label.deletes;
+        let may_arrive = |version: &Version| match &version.kind {
+            Kind::Written => true,
+            Kind::Refused => false,
+            Kind::Expired(time) => stamp.as_ref().is_none_or(|stamp| stamp < time),
+            Kind::Lost => deletes,
+        };
+        let is_found = |v: &Version| is_state(Some(v), entity.as_ref()) && may_arrive(v);
         let find = |from: usize| versions[from..].iter().position(is_found).map(|at| from + at);
         let found = find(from).or_else(|| self.copy_of(&row, versions, from).and_then(find));
         let Some(found) = found else {
@@ -440,8 +548,8 @@ impl<'h> Target<'h> {
         let rows: Vec<_> =
             rows.filter(|(row, _)| !self.history.unseen.contains_key(*row)).collect();
         let is_row_at = |row: &Row, versions: &[Version], commit: usize| {
-            let last = versions.iter().rev().find(|version| version.commit <= commit);
-            last.is_some_and(|last| last.is_refused) || is_state(last, self.rows.get(row))
+            let until = versions.partition_point(|version| version.commit <= commit);
+            is_kept(&versions[..until], self.rows.get(row), Expiry::Late)
         };
         let is_at = |commit: usize| {
             let is_range = self.history.ranges.iter().any(|(range, ..)| *range == commit);
@@ -459,6 +567,49 @@ impl<'h> Target<'h> {
         self.states.insert(partition, found);
         Ok(())
     }
+}
+
+/// Whether expired rows are gone at the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    Carried,
+    /// A row that the source has written again stays until then.
+    Late,
+}
+
+/// Whether the target may have `found` after the last of these versions: that version, or an
+/// earlier one if those after it did not have to arrive.
+fn is_kept(versions: &[Version], found: Option<&Entity>, expiry: Expiry) -> bool {
+    for version in versions.iter().rev() {
+        let may_be_older = match &version.kind {
+            Kind::Written => false,
+            Kind::Refused => return true,
+            Kind::Expired(time) => {
+                expiry == Expiry::Late || found.is_some_and(|found| !is_before(found, time))
+            }
+            Kind::Lost => true,
+        };
+        if !may_be_older || is_state(Some(version), found) {
+            return is_state(Some(version), found);
+        }
+    }
+    found.is_none()
+}
+
+/// Returns the text of a stamp for a Seq.
+fn stamp_text(ticks: u64) -> String {
+    let fraction = ticks % TICKS_PER_SECOND;
+    let second = DateTime::from_ticks(ticks - fraction).map_or_else(String::new, |t| t.to_string());
+    format!("{}.{fraction:07}Z", second.trim_end_matches('Z'))
+}
+
+fn stamp_of(row: &Entity) -> Option<String> {
+    row.get::<String>(STAMP).ok()
+}
+
+/// Whether a row has a stamp before another one.
+fn is_before(row: &Entity, stamp: &str) -> bool {
+    stamp_of(row).is_some_and(|found| *found < *stamp)
 }
 
 fn is_state(version: Option<&Version>, found: Option<&Entity>) -> bool {

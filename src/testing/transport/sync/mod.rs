@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use self::choices::Choices;
+use self::choices::{Choices, Reader, Stamps};
 use self::device::{Device, Writer};
-use self::history::{Label, Problems, Target};
+use self::history::{Comparison, Label, Problems, STAMP, Target};
 use super::ledger::Action;
-use super::network::{Killed, Line, Mortal, Network, open_remote};
+use super::network::{Killed, Line, Mortal, Network, open_remote, open_source};
 use crate::clock::Clock;
 use crate::db::Position;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
@@ -32,6 +32,9 @@ const NAME: &str = "default";
 pub(super) const EXPIRIES: &str = "expiries at the device";
 pub(super) const EVICTIONS: &str = "drops for the disk limit";
 pub(super) const IMPORTS: &str = "imports into the device";
+pub(super) const DELETES: &str = "comparisons that delete";
+pub(super) const STAMPED: &str = "expiries that are carried";
+pub(super) const SERVED: &str = "syncs from a server";
 pub(super) const REFUSALS: &str = "rows and tables that the target refuses";
 /// The clients of the network that syncs are.
 pub(super) const CLIENTS: usize = 2;
@@ -59,7 +62,6 @@ struct Run<'n> {
     device: Arc<Device>,
     rng: Rng,
     choices: Choices,
-    is_follower: bool,
     saves: Saves,
     /// The position of the target at the beginning.
     target: Position,
@@ -100,6 +102,8 @@ struct Sync<'r> {
     newest: Position,
     /// The tables of the source when the comparison began.
     tables: Vec<String>,
+    /// Whether the next comparison, or the running one, is that of `mirror`.
+    is_mirror: bool,
 }
 
 /// How a step ended.
@@ -115,15 +119,16 @@ pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
     network.state.lock().strict = choices.strict;
     let device = Arc::new(Device::new(network, Rng::from_seed(rng.next_u64()), choices));
     *network.idle.lock() = vec![Box::new(Writer(Arc::clone(&device)))];
-    let is_follower = rng.chance(1, 2);
     let saves = *rng.pick(&[Saves::Nowhere, Saves::File, Saves::Cursor]);
     let mut run = Run {
         network,
         device,
         choices,
-        is_follower,
-        // A follower cannot write a cursor.
-        saves: if is_follower && matches!(saves, Saves::Cursor) { Saves::File } else { saves },
+        saves: match saves {
+            // Only the writer's process can write a cursor.
+            Saves::Cursor if choices.reader != Reader::Writer => Saves::File,
+            saves => saves,
+        },
         target: network.primary.db.position(),
         resync: false,
         life: 0,
@@ -184,10 +189,18 @@ impl Run<'_> {
     }
 
     fn remote(&mut self, client: usize, left: &Arc<AtomicU64>) -> Remote {
+        let (mortal, clock, ids) = self.line(client, left);
+        open_remote(mortal, clock, ids, RemoteOptions::new())
+    }
+
+    fn line(&mut self, client: usize, left: &Arc<AtomicU64>) -> (Arc<Mortal>, Arc<dyn Clock>, Rng) {
         let line = Line { network: Arc::clone(self.network), client };
         let mortal = Arc::new(Mortal { line, left: Arc::clone(left) });
-        let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
-        open_remote(mortal, clock, Rng::from_seed(self.rng.next_u64()), RemoteOptions::new())
+        (mortal, self.clock(), Rng::from_seed(self.rng.next_u64()))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>
     }
 
     /// Runs a sync, or two at once, until they end or are killed.
@@ -203,7 +216,7 @@ impl Run<'_> {
         for _ in 0..1 + self.rng.below(STEPS) {
             let chosen = self.rng.index(count);
             if let Some(client) = waiting.pop_if(|_| chosen >= syncs.len()) {
-                match self.begin(&remotes[client], client) {
+                match self.begin(&remotes[client], client, &left) {
                     Ok(sync) => syncs.push(sync),
                     Err(_) if self.device.is_down() => break,
                     Err(error) => self.judge(&error, count)?,
@@ -242,22 +255,20 @@ impl Run<'_> {
     }
 
     /// Begins a sync.
-    fn begin<'r>(&mut self, remote: &'r Remote, client: usize) -> EngineResult<Sync<'r>> {
+    fn begin<'r>(
+        &mut self,
+        remote: &'r Remote,
+        client: usize,
+        left: &Arc<AtomicU64>,
+    ) -> EngineResult<Sync<'r>> {
         let db = self.device.db()?;
         let newest = db.position();
         let known = self.report()?;
         let is_other = known.position.is_some_and(|at| !at.has_history_of(newest));
+        let (mortal, clock, ids) = self.line(client, left);
+        let source = self.device.source(|| open_source(mortal, clock, ids))?;
         let ids = Rng::from_seed(self.rng.next_u64());
-        let clock = Arc::clone(&self.network.clocks[0]) as Arc<dyn Clock>;
-        let (problems, device) = (Arc::clone(&self.problems), Arc::clone(&self.device));
-        let report = move |problem: &SyncProblem| {
-            problems.lock().add(problem, device.db()?.position());
-            Ok(())
-        };
-        let job = SyncJob::with(self.device.source(self.is_follower)?, remote, (clock, ids));
-        let Choices { allow_drop, strict, .. } = self.choices;
-        let job = job.workers(1).allow_drop(allow_drop).split_groups(strict.group_bytes.is_some());
-        let job = job.resync(self.resync).on_problem(report);
+        let job = self.options(SyncJob::with(source, remote, (self.clock(), ids)))?;
         let job = match self.saves {
             // A second sync is on another machine.
             Saves::File if client == 0 => job.state_file_in(self.device.fs(), STATE.as_ref())?,
@@ -267,6 +278,9 @@ impl Run<'_> {
         self.phase += usize::from(!self.is_clean);
         self.is_clean = false;
         self.count("syncs");
+        if self.choices.reader == Reader::Client {
+            self.count(SERVED);
+        }
         Ok(Sync {
             job,
             client,
@@ -275,7 +289,29 @@ impl Run<'_> {
             must_refuse: is_other && !self.resync,
             newest,
             tables: Vec::new(),
+            is_mirror: self.is_mirror(),
         })
+    }
+
+    fn options<'r>(&self, job: SyncJob<'r>) -> EngineResult<SyncJob<'r>> {
+        let Choices { allow_drop, delete_missing, strict, .. } = self.choices;
+        let (problems, device) = (Arc::clone(&self.problems), Arc::clone(&self.device));
+        let report = move |problem: &SyncProblem| {
+            problems.lock().add(problem, device.db()?.position());
+            Ok(())
+        };
+        let job = job.workers(1).allow_drop(allow_drop).split_groups(strict.group_bytes.is_some());
+        let job = job.resync(self.resync).mirror(self.is_mirror()).delete_missing(delete_missing);
+        let job = match self.choices.stamps {
+            Stamps::None => job,
+            Stamps::Kept => job.stamp(STAMP)?,
+            Stamps::Expire => job.stamp_and_expire(STAMP)?,
+        };
+        Ok(job.on_problem(report))
+    }
+
+    fn is_mirror(&self) -> bool {
+        self.resync && self.choices.mirrors
     }
 
     /// Reads the state of the syncs as another process sees it.
@@ -292,10 +328,16 @@ impl Run<'_> {
         let is_strict = sync.job.comparison().is_none()
             && sync.job.status().position.is_some_and(is_new)
             && self.choices.strict.group_bytes.is_none();
+        let deletes = sync.job.comparison().is_some() && self.deletes(sync);
         let mut state = self.network.state.lock();
         let call = state.ledger.begin(Action::Job);
         state.current[sync.client] = call;
-        self.labels.insert(call, Label { life, phase: sync.phase, is_strict });
+        self.labels.insert(call, Label { life, phase: sync.phase, is_strict, deletes });
+    }
+
+    /// Whether the running comparison of a sync deletes the rows that only the target has.
+    fn deletes(&self, sync: &Sync<'_>) -> bool {
+        self.choices.delete_missing || sync.is_mirror
     }
 
     /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or has no power.
@@ -346,15 +388,18 @@ impl Run<'_> {
         // A follower does not see tables whose creation is not durable yet.
         let tables = std::mem::replace(&mut sync.tables, sync.job.tables_to_compare());
         let Some(began) = before else { return Ok(()) };
-        self.count("comparisons");
+        let deletes = self.deletes(sync);
+        sync.is_mirror = false;
+        self.count(if deletes { DELETES } else { "comparisons" });
         self.network.note(|| format!("a comparison from {began} ends"));
         self.resync = false;
         // A new follower may not know yet how much the writer has synced.
-        let db = if self.is_follower { self.device.durable()? } else { db };
+        let is_follower = self.choices.reader == Reader::Follower;
+        let db = if is_follower { self.device.durable()? } else { db };
         let problems = self.problems.lock();
         let databases = [&db, &self.network.primary.db];
-        let began = (began, tables);
-        self.device.with_history(|history| history.compared(databases, &began, &problems))
+        let comparison = Comparison { began, tables, deletes };
+        self.device.with_history(|history| history.compared(databases, &comparison, &problems))
     }
 
     /// Lets time pass after a step.
@@ -426,7 +471,8 @@ impl Run<'_> {
         self.is_healed = true;
         for _ in 0..LAST_LIVES {
             let remote = self.remote(0, &left);
-            let mut sync = self.begin(&remote, 0).map_err(|error| error.chain().to_string())?;
+            let mut sync =
+                self.begin(&remote, 0, &left).map_err(|error| error.chain().to_string())?;
             for _ in 0..LAST_STEPS {
                 match self.step(&mut sync)? {
                     End::Step(Step::Idle) => {
@@ -462,6 +508,9 @@ impl Run<'_> {
             let mut state = self.network.state.lock();
             let lost = if self.choices.is_full { EVICTIONS } else { EXPIRIES };
             *state.counts.entry(lost).or_default() += history.expiries;
+            if self.choices.stamps == Stamps::Expire {
+                *state.counts.entry(STAMPED).or_default() += history.expiries;
+            }
             *state.counts.entry(IMPORTS).or_default() += history.imports.len() as u64;
             *state.counts.entry(REFUSALS).or_default() += self.problems.lock().refused.len() as u64;
             drop(state);
