@@ -134,6 +134,7 @@ impl Barriers<'_, '_> {
         };
         let rows = page.entities.iter().filter(|row| stamp.is_before(before, row));
         let view = self.source.view()?;
+        let mut is_kept = false;
         // Without an ETag a later write could be deleted.
         for (row, etag) in rows.filter_map(|row| Some((row, row.etag()?))) {
             // The target may have refused a later state.
@@ -145,10 +146,15 @@ impl Barriers<'_, '_> {
                     false => Err(error),
                 })?;
             if kept.is_some_and(|row| row.timestamp().is_none_or(|time| time >= before)) {
+                is_kept = true;
                 continue;
             }
             let delete = Write::delete(table, row.partition_key(), row.row_key());
             self.plan.add([Write { etag: Some(etag), ..delete }]);
+        }
+        if is_kept {
+            // A power cut must not revert the state that keeps a row here.
+            self.source.settle()?;
         }
         *self.next = page.next;
         Ok(self.next.is_none())

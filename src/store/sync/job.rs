@@ -547,7 +547,7 @@ impl<'s> SyncJob<'s> {
     fn begin_at(&mut self, position: Option<Position>) -> Result<Step> {
         let changes = match position {
             Some(position) => self.source.view()?.changes(position),
-            None => return self.begin_comparison(),
+            None => return self.begin_comparison(None),
         };
         match changes {
             Ok(changes) => {
@@ -560,20 +560,19 @@ impl<'s> SyncJob<'s> {
                     let newest = self.source.view()?.position();
                     return self.begin_at(Some(newest));
                 }
-                // A server may have been restored since the start.
-                if let Some(position) = position {
-                    check(position, self.source.view()?.position(), &self.name)?;
-                }
-                self.begin_comparison()
+                self.begin_comparison(position)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn begin_comparison(&mut self) -> Result<Step> {
+    /// Compares all rows. `lost` is the position after which changes are no longer kept, if that is
+    /// the reason.
+    fn begin_comparison(&mut self, lost: Option<Position>) -> Result<Step> {
         let view = self.source.view()?;
-        if let (Phase::Follow(_), Some(reached)) = (&self.phase, self.reached) {
-            check(reached, view.position(), &self.name)?;
+        if let Some(lost) = lost {
+            // A server may have been restored since the start.
+            check(lost, view.position(), &self.name)?;
         }
         let Options { delete_missing, allow_drop, .. } = self.options;
         let is_mirror = self.is_mirror;
@@ -612,7 +611,7 @@ impl<'s> SyncJob<'s> {
         let Phase::Follow(changes) = &mut self.phase else { return Ok(Step::Busy) };
         match self.window.fill(&mut **changes, self.stamp.as_ref()) {
             Err(error) if error.kind() == ErrorKind::ChangesLost && self.window.is_empty() => {
-                return self.begin_comparison();
+                return self.begin_comparison(self.reached);
             }
             Err(error) if self.window.is_empty() => return Err(error),
             _ => {}

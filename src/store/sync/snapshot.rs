@@ -13,7 +13,7 @@ use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
 use super::send::{Sender, create_table, drop_table};
 use super::source::View;
-use crate::db::Position;
+use crate::db::{Db, Position};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::Entity;
 use crate::mutants::mutant;
@@ -35,7 +35,7 @@ pub(super) struct Snapshot {
     are_tables_checked: bool,
 }
 
-/// What a comparison deletes if only the target has it.
+/// Whether a comparison deletes the rows and the tables that only the target has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
     pub(super) rows: bool,
@@ -100,8 +100,8 @@ impl Snapshot {
             page => page?,
         };
         // A program may have set a time to live since.
-        if self.missing.rows {
-            check_tables(&self.view)?;
+        if let (true, View::Db(db)) = (self.missing.rows, &self.view) {
+            check_table(db, &table)?;
         }
         let bytes: usize = page.entities.iter().map(Entity::size_at_most).sum();
         let last = page.entities.last().map(|row| {
@@ -240,23 +240,29 @@ impl Differences<'_> {
 /// # Errors
 /// `Unsupported`.
 pub(super) fn check_tables(source: &View) -> Result<()> {
-    let refused = |reason: String| {
-        let text = format!("rows that only the target has cannot be deleted: {reason}");
-        Err(Error::new(ErrorKind::Unsupported, text))
-    };
-    let db = match source {
-        View::Db(db) => db,
+    match source {
+        View::Db(db) => {
+            let tables = db.tables()?;
+            let mut tables = tables.iter().filter(|name| is_carried(name));
+            tables.try_for_each(|table| check_table(db, table))
+        }
         #[cfg(feature = "cli")]
-        View::Remote(..) => {
-            return refused("a server does not tell which of its tables let rows go".to_owned());
-        }
-    };
-    for table in db.tables()?.iter().filter(|name| is_carried(name)) {
-        if let Some(reason) = db.lets_rows_go(table)? {
-            return refused(format!("{reason} of table '{table}'"));
-        }
+        View::Remote(..) => Err(refusal("a server does not tell which of its tables let rows go")),
     }
-    Ok(())
+}
+
+/// As [`check_tables`], for one table. It may have been dropped.
+fn check_table(db: &Db, table: &str) -> Result<()> {
+    match db.lets_rows_go(table) {
+        Ok(Some(reason)) => Err(refusal(&format!("{reason} of table '{table}'"))),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn refusal(reason: &str) -> Error {
+    let text = format!("rows that only the target has cannot be deleted: {reason}");
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// Whether the credentials do not permit a request.
