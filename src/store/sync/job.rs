@@ -656,6 +656,9 @@ impl<'s> SyncJob<'s> {
     /// Renews the ownership of the position row if less than half of the lease is left.
     fn keep(&mut self) -> Result<()> {
         let now = self.clock.monotonic();
+        if mutant!("old-lease") && self.owned.is_some() {
+            self.owned = Some(now);
+        }
         let is_owned = self.owned.is_some_and(|owned| now < owned.saturating_add(LEASE / 2));
         if is_owned { Ok(()) } else { self.save() }
     }

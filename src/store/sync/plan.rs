@@ -124,6 +124,7 @@ impl Queue {
             self.units.push_back(std::mem::replace(&mut commit, rest));
         }
         match self.units.back_mut() {
+            Some(_) if mutant!("late-part") => self.units.push_front(commit),
             Some(last) if last.accepts(&commit) => last.absorb(commit),
             _ => self.units.push_back(commit),
         }

@@ -47,6 +47,7 @@ fn mutants_are_detected() {
         "position-first",
         "carried-expiry",
         "first-state",
+        "late-part",
         "ignored-rival",
         "any-history",
         "lost-is-empty",
