@@ -290,7 +290,7 @@ impl Db {
         Ok(self.catalog.table(table)?.ttl())
     }
 
-    /// Returns why rows of a table may be gone that nobody has deleted; `None` if they are not.
+    /// Returns why rows of a table may vanish without being deleted; `None` if they do not.
     #[cfg(feature = "remote")]
     pub(crate) fn lets_rows_go(&self, table: &str) -> Result<Option<&'static str>> {
         if self.ttl(table)?.is_some() {

@@ -392,7 +392,7 @@ impl<'t> Device<'t> {
     fn end_writer(&mut self) {
         let Some(writer) = &mut self.writer else { return };
         writer.role.kill();
-        // What it has acknowledged counts.
+        // Reads the acknowledgements that it has sent before.
         self.hear(0);
         self.writer = None;
     }

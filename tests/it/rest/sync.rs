@@ -73,7 +73,7 @@ fn rows_are_stamped_and_a_mirror_deletes() {
     assert!(row.contains("Z station"), "{row}");
     let again = stores.ok(&format!("{stamp} --resync keep --expire"));
     assert!(again.contains("\"rows\":0,"), "{again}");
-    // What only the target has.
+    // A row and a table that only the target has.
     let foreign = r#"{"PartitionKey":"p","RowKey":"foreign"}"#;
     stores.ok(&format!("put env:STORE Tab {foreign}"));
     stores.ok(&format!("put env:STORE Other {foreign}"));
