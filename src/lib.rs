@@ -100,6 +100,8 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 #[cfg(feature = "json")]
+mod behave;
+#[cfg(feature = "json")]
 mod billing;
 mod check;
 pub mod clock;

@@ -53,6 +53,8 @@ pub(crate) use write::admission::least_limit;
 pub(crate) use write::batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
 pub use write::gates::GateMode;
 pub(crate) use write::gates::SpanGate;
+#[cfg(feature = "json")]
+pub(crate) use write::rate_limit::RateLimit;
 pub(crate) use write::writer::Writer;
 
 use std::sync::Arc;

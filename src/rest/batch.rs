@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hyper::header;
 
+use crate::behave::Operation as Asked;
 use crate::error::{Code, Error};
 use crate::model::{DateTime, ETag, EntityEncoder};
 use crate::rest::protocol::address::{Resource, Target};
@@ -159,6 +160,12 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
     let Some(name) = reader.table else {
         return Err(refused.unwrap_or_else(|| Code::InvalidInput.into()));
     };
+    if context.misbehaving.is_some() && refused.is_none() {
+        let keys: Vec<_> = (0..group.len()).filter_map(|index| group.keys(index)).collect();
+        let rows: Vec<_> = keys.iter().map(|(_, row)| *row).collect();
+        let decided = context.misbehave(Asked::Commit, &name, Some(group.partition_key()), &rows);
+        decided.map_err(|fault| fault.at_index(0))?;
+    }
     let table = context.table(&name).map_err(indexed)?;
     if let Some(refused) = refused {
         return Err(table.first_failure(&group).map_or(refused, indexed));

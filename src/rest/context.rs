@@ -16,6 +16,7 @@ use super::accounts::Account;
 use super::auth::Grant;
 use super::feed::Feed;
 use super::http::body::Share;
+use super::misbehave::Misbehaving;
 use super::request::Request;
 
 /// A parsed request of an authenticated client.
@@ -31,6 +32,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) commits: &'a Commits,
     /// Set if the request waits for changes: the answer is built when the wait is over.
     pub(super) feed: &'a RefCell<Option<Box<Feed>>>,
+    pub(super) misbehaving: Option<Misbehaving<'a>>,
 }
 
 /// How the commit of a request completes.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use hyper::header;
 
+use crate::behave::{Operation as Asked, partition_of};
 use crate::error::{Code, Error};
 use crate::model::{ETag, Entity, EntityEncoder};
-use crate::query::Filter;
+use crate::query::{Filter, Token};
 use crate::rest::protocol::address::{Key, Parameters, Resource, entity_path_len, put_entity_path};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::{
@@ -22,6 +23,7 @@ use crate::table::{EntityGroup, Operation};
 
 use super::context::RequestContext;
 use super::http::body::Share;
+use super::misbehave::name_of;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 /// The default number of entities of a page.
@@ -71,11 +73,14 @@ pub(super) fn query(
     let next = paging::read_entities(parameters)?;
     let filter = context.grant.within(filter(parameters)?);
     let seconds = parameters.timeout()?.min(QUERY_SECONDS_MAX);
+    let position = next.as_ref().map_or(["", ""], |next| [&next.partition_key, &next.row_key]);
+    let rest = [parameters.filter().unwrap_or_default(), position[0], position[1]];
+    let most = context.misbehave(Asked::Query, table, partition_of(&filter), &rest)?;
     let table = context.table(table)?;
     let query = table.query(filter)?.time_budget(Duration::from_secs(seconds));
     let mut query = query.select_some(select.as_deref());
-    if let Some(next) = next {
-        query = query.after(next);
+    if let Some(next) = &next {
+        query = query.after(next.clone());
     }
     if order == Order::Descending {
         query = query.reverse();
@@ -88,9 +93,13 @@ pub(super) fn query(
     let next = match count {
         // `$top=0` asks for an empty page, which has no continuation.
         0 => None,
+        _ if most == 0 => {
+            let start = || Token { partition_key: String::new(), row_key: String::new() };
+            Some(next.unwrap_or_else(start))
+        }
         // The memory for the text is charged to the budget before the text is written, and again as
         // the text grows.
-        count => query.page_texts(count, |row| {
+        count => query.page_texts(count.min(most), |row| {
             let written = set.put(row, &mut |room| {
                 let grown = context.request.grow(&mut share, room);
                 grown.map_err(|_| Error::refused(Code::ServerBusy))
@@ -149,6 +158,8 @@ pub(super) fn find(
     context.grant.allow(Action::Get, Some(table))?;
     context.grant.check_keys(&key.partition_key, &key.row_key)?;
     let select = parameters.select()?;
+    let Key { partition_key, row_key } = key;
+    context.misbehave(Asked::Get, table, Some(partition_key), &[row_key])?;
     let table = context.table(table)?;
     key.check(true)?;
     let found = match &select {
@@ -195,6 +206,7 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     context.grant.allow(action(&operation), Some(name))?;
     let (pk, rk) = operation.keys();
     context.grant.check_keys(pk, rk)?;
+    context.misbehave(name_of(&operation), name, Some(pk), &[rk])?;
     let table = context.table(name)?;
     let at_most = sent_back_at_most(context, table.name(), &operation, preference, level);
     let share = context.response_share(at_most)?;

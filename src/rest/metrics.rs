@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::behave::Behaviour;
 use crate::billing::Bill;
 use crate::db::prometheus::{Exposition, Metric};
 use crate::sync::Mutex;
@@ -111,6 +112,15 @@ impl Counted {
         for (account, bill) in &self.bills {
             out.sample(name, &[("account", account)], bill.bytes_out);
         }
+    }
+}
+
+/// Exports the number of requests that each rule of `serve --behave` changed.
+pub(super) fn put_misbehaved(out: &mut Exposition, behaviour: &Behaviour) {
+    let help = "Requests that were changed on purpose.";
+    let name = begin(out, "rowstone_misbehaved_total", "counter", help);
+    for (rule, action, count) in behaviour.done() {
+        out.sample(name, &[("rule", rule), ("action", action)], count);
     }
 }
 

@@ -32,6 +32,8 @@ mod local;
 #[cfg(feature = "rest")]
 mod metrics;
 #[cfg(feature = "rest")]
+mod misbehave;
+#[cfg(feature = "rest")]
 mod page;
 #[cfg_attr(not(feature = "rest"), allow(dead_code, reason = "a client needs a part of it"))]
 pub(crate) mod protocol;

@@ -10,6 +10,7 @@ use hyper::header::{self, HeaderName};
 use crate::model::ETag;
 
 use super::http::body::Share;
+use super::misbehave::Delivery;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// The bytes that the body reserves in the budget of unsent responses.
     pub(super) share: Share,
+    pub(super) delivery: Delivery,
 }
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
@@ -45,7 +47,13 @@ const XML: &str = "application/xml";
 impl Reply {
     pub(crate) fn new(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Reply { status, headers: Vec::with_capacity(12), body: Vec::new(), share: Share::default() }
+        Reply {
+            status,
+            headers: Vec::with_capacity(12),
+            body: Vec::new(),
+            share: Share::default(),
+            delivery: Delivery::default(),
+        }
     }
 
     /// Returns a response about tables or entities, which caches must not store.

@@ -6,13 +6,14 @@
 //!
 //! Not here: HTTP (`server`), the operations (`entities`, `tables`, `batch`, `settings`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 
+use crate::behave::{Behaviour, Decision, Fate};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error};
 use crate::model::{DateTime, Guid};
@@ -22,6 +23,7 @@ use crate::rest::protocol::fault::{Fault, Known, Occasion};
 use crate::rest::protocol::headers::{
     Level, Method, Preference, Version, check_md5, client_request_id,
 };
+use crate::rest::protocol::time;
 use crate::rng::Rng;
 use crate::sync::Mutex;
 use crate::table::Ticket;
@@ -32,6 +34,7 @@ use super::entities::Order;
 use super::feed::Feed;
 use super::heat::HeatHistory;
 use super::metrics::{Answered, Metrics};
+use super::misbehave::{Delivery, Misbehaving};
 use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
 pub(crate) use super::request::Request;
@@ -46,6 +49,7 @@ pub(crate) struct Service {
     ids: Mutex<Rng>,
     metrics: Metrics,
     heat: HeatHistory,
+    behaviour: Option<Behaviour>,
 }
 
 /// A request that was executed, except that its commit may not be durable yet.
@@ -67,6 +71,8 @@ struct Routed {
     payer: Option<Arc<Account>>,
     /// The changes for which the request waits.
     feed: RefCell<Option<Box<Feed>>>,
+    /// The decision of a service that misbehaves.
+    decided: OnceCell<Decision>,
 }
 
 impl Begun {
@@ -91,7 +97,14 @@ impl Service {
     ) -> Self {
         let heat = HeatHistory::new(Arc::clone(&clock));
         let (ids, metrics) = (Mutex::new(ids), Metrics::default());
-        Self { accounts, settings, clock, ids, metrics, heat }
+        Self { accounts, settings, clock, ids, metrics, heat, behaviour: None }
+    }
+
+    /// Misbehaves by these rules, with the service's clock.
+    pub(crate) fn misbehaving(self, behaviour: Option<Behaviour>) -> Self {
+        let clock = || Arc::clone(&self.clock);
+        let behaviour = behaviour.map(|behaviour| behaviour.with_clock(clock()));
+        Self { behaviour, ..self }
     }
 
     pub(crate) fn accounts(&self) -> &Accounts {
@@ -102,13 +115,23 @@ impl Service {
         &self.metrics
     }
 
+    pub(crate) fn behaviour(&self) -> Option<&Behaviour> {
+        self.behaviour.as_ref()
+    }
+
+    /// Returns the ticks by which the service's clock is fast.
+    fn skew(&self) -> i64 {
+        self.behaviour.as_ref().map_or(0, Behaviour::skew)
+    }
+
     /// Records the present load of all tables. Must be called every `heat::SAMPLE_TIME`.
     pub(super) fn record_heat(&self) {
         self.heat.record(&self.accounts);
     }
 
     pub(crate) fn now(&self) -> DateTime {
-        DateTime::from_ticks(self.clock.now()).unwrap_or(DateTime::MAX)
+        let now = self.clock.now().saturating_add_signed(self.skew());
+        DateTime::from_ticks(now).unwrap_or(DateTime::MAX)
     }
 
     /// Creates an id for a request or for a boundary in a response.
@@ -245,7 +268,18 @@ impl Service {
         let account = account.ok_or(Code::ResourceNotFound)?;
         let reply = self.carry_out(request, account, &target, commits, routed);
         let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
+        let reply = self.misbehaved(request, reply, routed.decided.get());
         Ok(settings::share(request, account, reply))
+    }
+
+    /// Changes the answer to a request about which this was decided.
+    fn misbehaved(&self, request: &Request, reply: Reply, decided: Option<&Decision>) -> Reply {
+        let Some(decision) = decided else { return reply };
+        let reply = match decision.fate {
+            Some(Fate::TimedOutAfter) => self.fault(request, &Code::OperationTimedOut.into()),
+            _ => reply,
+        };
+        Reply { delivery: Delivery::from(decision), ..reply }
     }
 
     fn carry_out(
@@ -265,6 +299,9 @@ impl Service {
         let is_page = matches!(target.resource, Resource::Unknown(_));
         routed.payer = (!is_page).then(|| Arc::clone(account));
         request.charge_slot(&account.name, grant.token(target))?;
+        let decided = &routed.decided;
+        let misbehaving =
+            self.behaviour.as_ref().map(|behaviour| Misbehaving { behaviour, decided });
         let base = target.base(request.scheme(), request.host());
         self.dispatch(&RequestContext {
             request,
@@ -276,6 +313,7 @@ impl Service {
             base,
             commits,
             feed: &routed.feed,
+            misbehaving,
         })
     }
 
@@ -372,7 +410,7 @@ impl Service {
         routed: Routed,
         start: Duration,
     ) -> Reply {
-        let time = self.clock.monotonic().saturating_sub(start);
+        let taken = self.clock.monotonic().saturating_sub(start);
         // The response to a read or a refusal is sent only if the budget has room for it. The
         // response to a write is always sent: its space in the budget was reserved before the
         // write.
@@ -386,12 +424,17 @@ impl Service {
         let version = routed.version.unwrap_or_else(|| request.version());
         let reply =
             reply.signed(&request.request_id, Some(version.as_str()), client_request_id(request));
+        let reply = match self.skew() {
+            // The HTTP library adds the right time.
+            0 => reply,
+            _ => reply.with(header::DATE, time::http(self.now())),
+        };
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
         self.metrics.record(&Answered {
             method: &request.method,
             status,
             code,
-            time,
+            time: taken,
             bytes_in: request.body.len() as u64,
             bytes_out: reply.body.len() as u64,
             payer: routed.payer.as_ref().map(|account| &*account.name),
@@ -403,8 +446,9 @@ impl Service {
             path = %request.path,
             status,
             code,
-            micros = time.as_micros() as u64,
+            micros = taken.as_micros() as u64,
             bytes = reply.body.len(),
+            misbehaved = routed.decided.get().map(|decision| &*decision.rules),
             "request"
         );
         reply

@@ -4,6 +4,7 @@
 
 use hyper::header;
 
+use crate::behave::Operation;
 use crate::error::Code;
 use crate::model::Entity;
 use crate::query::Filter;
@@ -29,6 +30,7 @@ pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let parameters = &context.target.query;
     let (filter, top) = (read_filter(parameters)?, parameters.top()?.unwrap_or(PAGE_TABLES));
     let from = paging::read_tables(parameters)?.unwrap_or_default();
+    context.misbehave(Operation::Tables, "", None, &[&from])?;
     let matches =
         |name: &String| filter.matches(&Entity::new("", "").with(TABLE_NAME, name.as_str()));
     let names = context.account.db.tables()?.into_iter();
@@ -66,6 +68,7 @@ fn is_about_name(node: &Node) -> bool {
 pub(super) fn get(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::QueryTables, None)?;
     let level = context.level()?;
+    context.misbehave(Operation::Tables, table, None, &[])?;
     let found = context.account.db.table(table).map_err(|_| Code::ResourceNotFound)?;
     Ok(show(context, Reply::uncached(200), found.name(), level))
 }
@@ -83,6 +86,7 @@ pub(super) fn create(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     check_json_body(context.request)?;
     let table = payload::read_new_table(context.request.text()?)?;
     let preference = Preference::of(context.request);
+    context.misbehave(Operation::CreateTable, &table, None, &[])?;
     context.account.db.create_table(&table)?;
     let location = format!("{}{}", context.base, table_path(&table));
     let status = if preference == Some(Preference::NoContent) { 204 } else { 201 };
@@ -99,6 +103,8 @@ pub(super) fn create(context: &RequestContext<'_>) -> Result<Reply, Fault> {
 /// Deletes a table, which disappears immediately.
 pub(super) fn delete(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::DeleteTable, None)?;
+    context.misbehave(Operation::DeleteTable, table, None, &[])?;
     context.account.db.delete_table(table)?;
+    context.table_deleted(table);
     Ok(Reply::uncached(204))
 }

@@ -6,8 +6,9 @@
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
-//! `update` (with closures), `pages`, `slice` (parts of the key space), `groups` (limits),
-//! `workers` (requests at once), `load`, `copy`, `compare`, `sync`, `locked_file`, `dialect`.
+//! `misbehaving` (fails on purpose), `update` (with closures), `pages`, `slice` (parts of the key
+//! space), `groups` (limits), `workers` (requests at once), `load`, `copy`, `compare`, `sync`,
+//! `locked_file`, `dialect`.
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
@@ -25,6 +26,8 @@ mod groups;
 pub(crate) mod load;
 #[cfg(feature = "remote")]
 mod locked_file;
+#[cfg(feature = "json")]
+mod misbehaving;
 mod open;
 #[cfg(feature = "remote")]
 pub(crate) mod pages;
@@ -43,6 +46,8 @@ pub(crate) mod workers;
 pub use self::continuation::Continuation;
 #[cfg(feature = "cli")]
 pub(crate) use self::dialect::Dialect;
+#[cfg(feature = "json")]
+pub use self::misbehaving::Misbehaving;
 pub use self::open::open_store;
 #[cfg(feature = "json")]
 pub(crate) use self::reference::{Reference, foreign};

@@ -18,7 +18,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (12, &["store"]),
     (11, &["rest", "control"]),
     (10, &["json", "testing::sim"]),
-    (9, &["db"]),
+    (9, &["db", "behave"]),
     (8, &["query"]),
     (7, &["table", "check"]),
     (6, &["lsm"]),

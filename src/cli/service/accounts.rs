@@ -17,7 +17,7 @@ pub(super) fn read_accounts(path: &Path) -> Outcome<Vec<AccountConfig>> {
 }
 
 /// Reads the text of a small file, such as a configuration.
-fn read_text(path: &Path) -> Outcome<String> {
+pub(super) fn read_text(path: &Path) -> Outcome<String> {
     /// The limit is far above the size of any file written by hand.
     const BYTES_MAX: u64 = 16 << 20;
     let failed =

@@ -11,11 +11,13 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::accounts::read_accounts;
+use super::accounts::{read_accounts, read_text};
 use super::backups::BackupArgs;
+use crate::behave::Behaviour;
 use crate::cli::failure::{Failure, Outcome, folded};
 use crate::cli::open::{OpenArgs, set};
 use crate::db::Db;
+use crate::error::Error;
 use crate::options::{Options, Targets};
 use crate::rest::accounts::{AccountConfig, Accounts};
 use crate::rest::http::limits::Limits;
@@ -57,6 +59,13 @@ pub(in crate::cli) struct Serve {
     /// account's key
     #[arg(long)]
     extensions: bool,
+    /// Misbehave on purpose, to test clients: a JSON file of rules (docs/BEHAVE.md), or one of the
+    /// profiles flaky, throttled-2010 and rebalancing
+    #[arg(long, value_name = "FILE|PROFILE")]
+    behave: Option<PathBuf>,
+    /// The seed of the choices of --behave
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "behave")]
+    seed: u64,
     /// Maximum number of concurrent connections; further connections are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
@@ -118,6 +127,9 @@ The change feed, also with requests that wait for a commit, deletes of ranges, c
 order, which Azure Table storage does not have, for clients with a key of the account:
   rowstone serve shop --extensions
 
+A service that fails now and then, to test clients:
+  rowstone serve /tmp/test --behave flaky --seed 1
+
 Scheduled backups:
   rowstone serve shop --backup-to /mnt/backups/shop --backup-every 1h --keep 24
 
@@ -167,6 +179,7 @@ impl Serve {
             is_throttled: self.throttle,
             extensions: self.extensions,
         };
+        let behaviour = self.behaviour()?;
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         let site = Site {
             listen: self.listen,
@@ -174,6 +187,7 @@ impl Serve {
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             limits,
             settings,
+            behaviour,
             log: log.clone(),
         };
         let ready = rest::prepare(site).map_err(Failure::Other)?;
@@ -222,6 +236,19 @@ impl Serve {
         }
     }
 
+    /// Reads the rules by which the server misbehaves.
+    fn behaviour(&self) -> Outcome<Option<Behaviour>> {
+        let Some(path) = &self.behave else { return Ok(None) };
+        let rules = match path.to_str().and_then(Behaviour::profile) {
+            Some(rules) => rules.into(),
+            None => read_text(path)?,
+        };
+        let read = Behaviour::read(&rules, self.seed);
+        let problem =
+            |error: Error| Failure::Usage(format!("{}: {}", path.display(), error.message()));
+        read.map(Some).map_err(problem)
+    }
+
     fn path_of<'p>(&'p self, config: &'p AccountConfig) -> &'p Path {
         config.database.as_ref().unwrap_or(&self.db)
     }
@@ -241,6 +268,10 @@ impl Serve {
         log.line(&format!("listening on {scheme}://{at}/"));
         if let Some(at) = metrics {
             log.line(&format!("metrics on http://{at}/metrics"));
+        }
+        if let Some(rules) = &self.behave {
+            let (rules, seed) = (rules.display(), self.seed);
+            log.line(&format!("misbehaving on purpose, for tests only: {rules}, seed {seed}"));
         }
         if self.accounts.is_none() {
             log.line("connection string:");

@@ -122,6 +122,17 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl RateLimit {
+    /// Admits entities of a partition with this hash, which is not 0, or of no single partition.
+    #[cfg(feature = "json")]
+    pub(crate) fn admit_entities(
+        &self,
+        partition: Option<u64>,
+        entities: u64,
+        now: Duration,
+    ) -> Result<()> {
+        self.admit(&[Demand { partition: partition.unwrap_or(0), entities }], now)
+    }
+
     /// Admits operations on these keys. Adjacent keys of one partition are admitted together.
     pub(super) fn admit_keys<'k>(
         &self,

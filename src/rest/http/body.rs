@@ -9,7 +9,7 @@
 //!
 //! `protocol` parses the content of bodies, and `server` limits the time.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -261,33 +261,66 @@ where
 ///
 /// If an empty body reports its end at once, the HTTP library omits the header `Content-Length: 0`,
 /// which Azure Table storage sends. So an empty body reports its end only when it is polled.
-pub(in crate::rest) struct Sent(Option<Bytes>);
+pub(in crate::rest) struct Sent {
+    bytes: Option<Bytes>,
+    after: After,
+}
+
+/// The state of a body after its bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    End,
+    /// The bytes must be sent before the body fails.
+    Flush,
+    Fail,
+}
 
 impl Sent {
     pub(in crate::rest) fn new(bytes: Bytes, status: StatusCode) -> Self {
         let is_none = bytes.is_empty() && status != StatusCode::NO_CONTENT;
-        Sent((!is_none).then_some(bytes))
+        Sent { bytes: (!is_none).then_some(bytes), after: After::End }
+    }
+
+    /// Returns a body that fails after these bytes, which closes the connection.
+    pub(in crate::rest) fn cut(bytes: Bytes) -> Self {
+        Sent { bytes: Some(bytes), after: After::Flush }
     }
 }
 
 impl Body for Sent {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let bytes = self.0.take().filter(|bytes| !bytes.is_empty());
-        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(bytes) = self.bytes.take().filter(|bytes| !bytes.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        match self.after {
+            After::End => Poll::Ready(None),
+            After::Flush => {
+                // The library flushes while a body is pending.
+                self.after = After::Fail;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            After::Fail => Poll::Ready(Some(Err(io::Error::other("the answer is cut on purpose")))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        self.bytes.is_none() && self.after == After::End
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+        match self.after {
+            After::End => {
+                SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            After::Flush | After::Fail => SizeHint::default(),
+        }
     }
 }
 
@@ -312,6 +345,7 @@ impl AsRef<[u8]> for Held {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::convert::Infallible;
     use std::future::{pending, ready};
 
     use super::*;

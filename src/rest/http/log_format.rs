@@ -59,7 +59,8 @@ impl Fields {
             let texts = [method, path, status, get("code").unwrap_or_default()];
             texts.into_iter().try_for_each(|text| put_plain(out, text))?;
             let micros: u32 = get("micros").and_then(|micros| micros.parse().ok()).unwrap_or(0);
-            return write!(out, " {:.1} ms", f64::from(micros) / 1000.0);
+            write!(out, " {:.1} ms", f64::from(micros) / 1000.0)?;
+            return put_plain(out, get("misbehaved").unwrap_or_default());
         }
         put_plain(out, get("message").unwrap_or_default())?;
         let is_field = |(name, text): &&(_, String)| *name != "message" && !text.is_empty();

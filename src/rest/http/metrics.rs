@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::log_writer::LogWriter;
 use crate::db::prometheus::Exposition;
 use crate::db::stats::put_all;
-use crate::rest::metrics::begin;
+use crate::rest::metrics::{begin, put_misbehaved};
 use crate::rest::service::Service;
 use crate::rest::table_metrics;
 
@@ -41,6 +41,9 @@ pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     let help = "Lines of the log that found no room or could not be written.";
     let lost = begin(&mut out, "rowstone_log_lines_lost_total", "counter", help);
     out.sample(lost, &[], lost_lines);
+    if let Some(behaviour) = service.behaviour() {
+        put_misbehaved(&mut out, behaviour);
+    }
     let stats: Vec<_> =
         service.accounts().iter().map(|account| (&*account.name, account.db.stats())).collect();
     let labels: Vec<_> = stats.iter().map(|(account, _)| [("account", *account)]).collect();

@@ -19,6 +19,7 @@ use super::server::{self, Server};
 use super::tls::{self, TlsFiles};
 use super::worker_pool::WorkerPool;
 use super::{fd_limit, metrics};
+use crate::behave::Behaviour;
 use crate::rest::accounts::{AccountConfig, Accounts, Rotated};
 use crate::rest::heat;
 use crate::rest::page::Settings;
@@ -33,6 +34,8 @@ pub(crate) struct Site {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
+    /// The rules by which the server misbehaves.
+    pub(crate) behaviour: Option<Behaviour>,
     pub(crate) log: LogWriter,
 }
 
@@ -103,7 +106,8 @@ impl Ready {
         let at = listener.local_addr().map_err(cannot_listen)?;
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_at = metrics_at.map_err(cannot_listen)?;
-        let service = Arc::new(Service::new(accounts, site.settings));
+        let service = Service::new(accounts, site.settings).misbehaving(site.behaviour);
+        let service = Arc::new(service);
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);

@@ -9,7 +9,6 @@
 //! `service` computes the answers, `body` limits memory, `connection_slots` assigns slots.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -157,7 +156,7 @@ async fn refuse(
         let head = request.into_parts().0;
         let request = Request::new(head, peer.ip(), false, service.now(), service.new_id());
         let reply = service.refuse(&request, Code::ServerBusy.into());
-        ready(Ok::<_, Infallible>(response(reply, Share::default(), |body| body)))
+        ready(response(reply, Share::default(), |body| body))
     });
     let slot = Arc::new(ConnectionSlot::new(slot, peer.ip()));
     slot.leave_input_unread();
@@ -269,7 +268,7 @@ async fn serve_requests(
             client.slot.begin().await;
             let response = answer(request, &client, &shared).await;
             client.slot.answered();
-            Ok::<_, Infallible>(response)
+            response
         }
     });
     let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), answer));
@@ -282,7 +281,7 @@ async fn answer(
     request: hyper::Request<Incoming>,
     client: &Client,
     shared: &Arc<Shared>,
-) -> Response<Sent> {
+) -> io::Result<Response<Sent>> {
     let (head, body) = request.into_parts();
     let service = &shared.service;
     let (peer, is_encrypted) = (client.peer, client.is_encrypted);
@@ -303,11 +302,14 @@ async fn answer(
             }
         }
     };
-    let mut response = response(reply, share, |body| client.slot.watch(body));
+    if !reply.delivery.delay.is_zero() {
+        sleep(reply.delivery.delay).await;
+    }
+    let mut response = response(reply, share, |body| client.slot.watch(body))?;
     if client.slot.may_leave_input_unread() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    Ok(response)
 }
 
 /// Returns the bytes of the request line and all headers, assuming the minimum number of spaces
@@ -478,12 +480,27 @@ fn broken(id: &str) -> Reply {
 
 /// Builds the response. The response's body keeps its own share of the memory budget until it is
 /// sent; the share of the request's body is released.
-fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
-    let Reply { status, headers, body, share: own } = reply;
+///
+/// # Errors
+/// The response is lost on purpose: the connection must be closed.
+fn response(
+    reply: Reply,
+    answered: Share,
+    watch: impl FnOnce(Bytes) -> Bytes,
+) -> io::Result<Response<Sent>> {
+    let Reply { status, headers, body, share: own, delivery } = reply;
     drop(answered);
-    let body = watch(own.hold(body));
+    let body = own.hold(body);
+    let len = body.len();
+    let Some(sent) = delivery.end.sent(len) else {
+        return Err(io::Error::other("the answer is lost on purpose"));
+    };
+    let body = watch(body.slice(..sent));
     let has_body = !body.is_empty();
-    let mut response = Response::new(Sent::new(body, status));
+    let mut response = Response::new(match sent < len {
+        true => Sent::cut(body),
+        false => Sent::new(body, status),
+    });
     *response.status_mut() = status;
     let fields = response.headers_mut();
     // Also reserve capacity for the headers that are added below and by the library.
@@ -505,7 +522,7 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     if status == StatusCode::NO_CONTENT {
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-    response
+    Ok(response)
 }
 
 /// Listens on `address`.
