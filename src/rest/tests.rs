@@ -32,6 +32,7 @@ mod entities;
 mod errors;
 mod exposure;
 mod filters;
+mod misbehave;
 mod protocol;
 mod queries;
 mod room;

@@ -15,6 +15,7 @@
 #[cfg(target_os = "linux")]
 mod azurite;
 mod backups;
+mod behave;
 mod client;
 mod extensions;
 #[cfg(all(target_os = "linux", feature = "remote"))]
