@@ -439,6 +439,8 @@ impl Service {
             bytes_out: reply.body.len() as u64,
             payer: routed.payer.as_ref().map(|account| &*account.name),
         });
+        let changed = routed.decided.get().filter(|decision| !decision.rules.is_empty());
+        let misbehaved = changed.map(|decision| &*decision.rules);
         tracing::info!(
             request = %request.request_id,
             peer = %request.peer,
@@ -448,7 +450,7 @@ impl Service {
             code,
             micros = taken.as_micros() as u64,
             bytes = reply.body.len(),
-            misbehaved = routed.decided.get().map(|decision| &*decision.rules),
+            misbehaved,
             "request"
         );
         reply

@@ -62,8 +62,13 @@ assert(await insertOnce(some, "c"), "the first try inserted it");
 await assert.rejects(insertOnce(some, "c"), status(409));
 
 [none, some] = await create("cut");
-await assert.rejects(none.submitTransaction([["upsert", entity("a")]]));
-await none.getEntity("p", "a");
+// The SDK repeats no request with a cut answer.
+const cut = { code: "PARSE_ERROR" };
+const group = [["upsert", entity("a")]];
+await assert.rejects(some.submitTransaction(group), cut);
+assert.equal((await some.submitTransaction(group)).status, 202);
+await assert.rejects(some.getEntity("p", "a"), cut);
+await some.getEntity("p", "a");
 
 [none, some] = await create("pages");
 for (const row of "abc") await none.createEntity(entity(row));
