@@ -311,7 +311,7 @@ impl Error {
     /// | kind | | why |
     /// | --- | --- | --- |
     /// | `Busy`, `ServerBusy` 503 | yes | refused because of a gate or a target, and nothing was done |
-    /// | `Busy`, `TableBeingDeleted` 409 | no | a 4xx; this library never returns it |
+    /// | `Busy`, `TableBeingDeleted` 409 | no | a 4xx; a database never returns it |
     /// | `Timeout` | yes | nothing was done |
     /// | `NotFound`, `AlreadyExists`, `PreconditionFailed`, `InvalidInput` | no | 4xx: the same request fails again |
     /// | `NotImplemented` | no | 501 |

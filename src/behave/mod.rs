@@ -31,7 +31,7 @@ use crate::sync::Mutex;
 
 use recent::Recent;
 pub(crate) use rules::Operation;
-use rules::{Action, Chance, PER_MILLION, Rule};
+use rules::{Action, Chance, PER_MILLION, Rule, between, micros};
 
 /// The rules that can be chosen by name.
 const PROFILES: [(&str, &str); 3] = [
@@ -220,7 +220,7 @@ impl Behaviour {
     }
 
     /// Returns the ticks by which the service's clock is fast.
-    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only servers have a clock"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only servers show a clock"))]
     pub(crate) fn skew(&self) -> i64 {
         let now = self.now();
         let skews = self.rules.iter().filter(|rule| rule.times.contains(&now));
@@ -309,8 +309,8 @@ impl Decision {
     }
 }
 
-/// Returns the partition to which a filter limits a query, if it says so by a comparison that is not
-/// inside an `or`.
+/// Returns the partition to which a filter limits a query, if a comparison outside of any `or` says
+/// so.
 pub(crate) fn partition_of(filter: &Filter) -> Option<&str> {
     fn of(node: &Node) -> Option<&str> {
         match node {
@@ -330,13 +330,4 @@ pub(crate) fn partition_of(filter: &Filter) -> Option<&str> {
 /// Returns a hash of texts, different for ["ab", "c"] and ["a", "bc"].
 fn hash_of(seed: u64, texts: &[&str]) -> u64 {
     texts.iter().fold(seed, |before, text| hash(HashSeed(before), text.as_bytes()))
-}
-
-/// Returns a random number from the first to the second.
-fn between([low, high]: [u64; 2], rng: &mut Rng) -> u64 {
-    low + rng.below(high.saturating_sub(low) + 1)
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

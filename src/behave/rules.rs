@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{between, micros};
 use crate::error::{Code, Error, Result};
 use crate::named::named;
 use crate::options::Targets;
@@ -363,6 +362,15 @@ impl Fields {
             database_entities_per_second: account.unwrap_or(0.0) as u32,
         }))
     }
+}
+
+/// Returns a random number from the first to the second.
+pub(super) fn between([low, high]: [u64; 2], rng: &mut Rng) -> u64 {
+    low + rng.below(high.saturating_sub(low) + 1)
+}
+
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn seconds_in(seconds: f64) -> Duration {

@@ -2,8 +2,9 @@
 //!
 //! `request` has the raw request, `auth` authenticates its client.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
+use crate::behave::{Behaviour, Decision};
 use crate::error::{Error, ErrorKind};
 use crate::model::{ETag, check_table_name};
 use crate::options::Durability;
@@ -16,7 +17,6 @@ use super::accounts::Account;
 use super::auth::Grant;
 use super::feed::Feed;
 use super::http::body::Share;
-use super::misbehave::Misbehaving;
 use super::request::Request;
 
 /// A parsed request of an authenticated client.
@@ -33,6 +33,13 @@ pub(super) struct RequestContext<'a> {
     /// Set if the request waits for changes: the answer is built when the wait is over.
     pub(super) feed: &'a RefCell<Option<Box<Feed>>>,
     pub(super) misbehaving: Option<Misbehaving<'a>>,
+}
+
+/// The rules of a server that misbehaves, and the decision about one request.
+#[derive(Clone, Copy)]
+pub(super) struct Misbehaving<'a> {
+    pub(super) behaviour: &'a Behaviour,
+    pub(super) decided: &'a OnceCell<Decision>,
 }
 
 /// How the commit of a request completes.

@@ -1,48 +1,16 @@
 //! Misbehaves on purpose: carries out the decisions of `behave` about requests and their answers.
 //!
 //! Invariant: a request is decided about once, after its client is authenticated and before it has
-//! an effect. Requests for settings, for the page and for extensions are never changed.
+//! an effect. Requests for settings and for the page are never changed.
 //!
 //! `http::server` delays and cuts answers.
 
-use std::cell::OnceCell;
-use std::time::Duration;
-
-use crate::behave::{Asked, Behaviour, Decision, Fate, Operation};
+use crate::behave::{Asked, Decision, Fate, Operation};
 use crate::rest::protocol::fault::Fault;
 use crate::table;
 
-use super::context::{Commits, RequestContext};
-
-/// How an answer is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delivery {
-    /// The time to wait before the answer is sent.
-    pub(crate) delay: Duration,
-    pub(crate) end: End,
-}
-
-/// Where an answer ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum End {
-    #[default]
-    Whole,
-    /// In the body, at a place that this number selects.
-    Cut(u64),
-    /// Before its first byte.
-    Lost,
-}
-
-impl End {
-    /// Returns the number of bytes to send of a body of `len` bytes; `None` if nothing is sent.
-    pub(super) fn sent(self, len: usize) -> Option<usize> {
-        match self {
-            End::Whole => Some(len),
-            End::Cut(number) if len > 1 => Some(1 + (number % (len as u64 - 1)) as usize),
-            End::Cut(_) | End::Lost => None,
-        }
-    }
-}
+use super::context::{Commits, Misbehaving, RequestContext};
+use super::reply::{Delivery, End};
 
 impl From<&Decision> for Delivery {
     fn from(decision: &Decision) -> Self {
@@ -53,13 +21,6 @@ impl From<&Decision> for Delivery {
         };
         Delivery { delay: decision.delay, end }
     }
-}
-
-/// The rules of a server that misbehaves, and the decision about one request.
-#[derive(Clone, Copy)]
-pub(super) struct Misbehaving<'a> {
-    pub(super) behaviour: &'a Behaviour,
-    pub(super) decided: &'a OnceCell<Decision>,
 }
 
 impl RequestContext<'_> {

@@ -3,6 +3,7 @@
 //! Not here: bodies (`protocol`), headers of single operations (`entities`, `tables`, `settings`).
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName};
@@ -10,7 +11,6 @@ use hyper::header::{self, HeaderName};
 use crate::model::ETag;
 
 use super::http::body::Share;
-use super::misbehave::Delivery;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -21,6 +21,36 @@ pub(crate) struct Reply {
     /// The bytes that the body reserves in the budget of unsent responses.
     pub(super) share: Share,
     pub(super) delivery: Delivery,
+}
+
+/// How an answer is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// The time to wait before the answer is sent.
+    pub(crate) delay: Duration,
+    pub(crate) end: End,
+}
+
+/// Where an answer ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    #[default]
+    Whole,
+    /// In the body, at a place that this number selects.
+    Cut(u64),
+    /// Before its first byte.
+    Lost,
+}
+
+impl End {
+    /// Returns the number of bytes to send of a body of `len` bytes; `None` if nothing is sent.
+    pub(super) fn sent(self, len: usize) -> Option<usize> {
+        match self {
+            End::Whole => Some(len),
+            End::Cut(number) if len > 1 => Some(1 + (number % (len as u64 - 1)) as usize),
+            End::Cut(_) | End::Lost => None,
+        }
+    }
 }
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");

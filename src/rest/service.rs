@@ -29,14 +29,13 @@ use crate::sync::Mutex;
 use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
-use super::context::{Commits, RequestContext};
+use super::context::{Commits, Misbehaving, RequestContext};
 use super::entities::Order;
 use super::feed::Feed;
 use super::heat::HeatHistory;
 use super::metrics::{Answered, Metrics};
-use super::misbehave::{Delivery, Misbehaving};
 use super::page::Settings;
-use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
+use super::reply::{Delivery, ERROR_CODE, PREFERENCE_APPLIED, Reply};
 pub(crate) use super::request::Request;
 use super::{auth, batch, entities, extensions, local, page, settings, tables};
 

@@ -6,9 +6,8 @@
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
-//! `misbehaving` (fails on purpose), `update` (with closures), `pages`, `slice` (parts of the key
-//! space), `groups` (limits), `workers` (requests at once), `load`, `copy`, `compare`, `sync`,
-//! `locked_file`, `dialect`.
+//! `misbehaving`, `update` (with closures), `pages`, `slice` (parts of the key space), `groups`,
+//! `workers` (requests at once), `load`, `copy`, `compare`, `sync`, `locked_file`, `dialect`.
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;

@@ -7,7 +7,7 @@ use hyper::header::DATE;
 use super::batches::{changeset, insert};
 use super::*;
 use crate::behave::Behaviour;
-use crate::rest::misbehave::{Delivery, End};
+use crate::rest::reply::{Delivery, End};
 
 const ANN: &str = r#"{"PartitionKey":"p","RowKey":"ann"}"#;
 
