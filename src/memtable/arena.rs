@@ -34,6 +34,7 @@ const MAP_BYTES_MIN: usize = 256 << 10;
 /// The size of the maps that hold nodes. Their pages become resident when nodes reach them.
 const MAP_BYTES: usize = 8 << 20;
 /// The size of a huge page. A fault on one replaces 512 faults, which take seven times as long.
+#[cfg(all(target_os = "linux", not(miri)))]
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const ALIGN: usize = 8;
 #[cfg(all(target_pointer_width = "64", not(loom)))]

@@ -13,6 +13,7 @@ pub(super) mod metrics;
 pub(super) mod process;
 pub(super) mod request_slots;
 pub(super) mod server;
+mod signals;
 mod stage;
 pub(super) mod tls;
 pub(super) mod worker_pool;

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
@@ -16,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::limits::Limits;
 use super::log_writer::LogWriter;
 use super::server::{self, Server};
+use super::signals::{Action, Signals};
 use super::tls::{self, TlsFiles};
 use super::worker_pool::WorkerPool;
 use super::{fd_limit, metrics};
@@ -114,7 +114,7 @@ impl Ready {
         pool.run(async {
             // Install the signal handlers before the greeting. A program that waits for the
             // greeting may then send signals; a signal sent earlier ends the process at once.
-            let signals = signals().map_err(|error| format!("no signals: {error}"))?;
+            let signals = Signals::install().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
@@ -130,23 +130,14 @@ fn cannot_listen(error: io::Error) -> String {
     format!("cannot listen on {error}")
 }
 
-/// Returns the two signals that stop the server, and SIGHUP, which makes the server read its keys
-/// again.
-fn signals() -> std::io::Result<[Signal; 3]> {
-    Ok([
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::hangup())?,
-    ])
-}
-
 /// Serves until a stop signal arrives. Then waits until the requests in progress have ended, or
-/// until a second stop signal. Calls `rotate` at each SIGHUP, and records the heat of the tables.
+/// until a second stop signal. Calls `rotate` when a signal asks for it, and records the heat of
+/// the tables.
 async fn run(
     server: Server,
     pool: &WorkerPool,
     (listener, metrics): (TcpListener, Option<(TcpListener, LogWriter)>),
-    [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
+    mut signals: Signals,
     rotate: impl Fn(),
 ) {
     let (stop, stopped) = watch::channel(false);
@@ -160,20 +151,17 @@ async fn run(
     let served = server.run(listener, pool, until(stopped));
     tokio::pin!(served);
     loop {
-        let is_end = tokio::select! {
+        let action = tokio::select! {
             () = &mut served => return,
-            _ = interrupt.recv() => true,
-            _ = terminate.recv() => true,
-            _ = hangup.recv() => {
-                rotate();
-                false
-            }
+            action = signals.next() => action,
             _ = samples.tick() => {
                 service.record_heat();
-                false
+                continue;
             }
         };
-        if is_end && stop.send_replace(true) {
+        if action == Action::Rotate {
+            rotate();
+        } else if stop.send_replace(true) {
             tracing::warn!("second signal to stop: closing the connections that are still open");
             return;
         }
