@@ -478,3 +478,30 @@ fn a_part_of_a_memtable_has_the_entries_of_the_span_in_their_order() {
     assert_eq!(part.newest(hash_of(b"c"), b"c").map(|entry| entry.kind), Some(Kind::Delete));
     assert_eq!(part.newest(hash_of(b"a"), b"a"), None);
 }
+
+#[test]
+fn an_entry_takes_little_memory_beside_its_bytes() {
+    let (limit, rows) = (8 << 20, 50_000);
+    let memtable = Memtable::new(1, limit, rows);
+    for n in 0..rows as u64 {
+        put(&memtable, format!("devices\0{n:08}").as_bytes(), n + 1, &[7; 45]);
+    }
+    // Three of the bytes fill up a row of 61 bytes.
+    let (taken, payload) = (memtable.arena.bytes(), memtable.payload_bytes());
+    assert!(taken <= payload + 23 * rows + (128 << 10), "{} a row", (taken - payload) / rows);
+}
+
+#[test]
+fn entries_are_linked_across_chunks_newest_first() {
+    let memtable = Memtable::new(1, 8 << 20, 0);
+    let len = |n: u64| [3, 40, 5_000, 70_000, 300_000, 0][n as usize % 6];
+    let key = |n: u64| format!("{}", n % 40).into_bytes();
+    (1..300).for_each(|n| put(&memtable, &key(n), n, &vec![n as u8; len(n)]));
+    let mut newest_first = (1..300).rev();
+    for node in memtable.nodes() {
+        let n = newest_first.next().expect("no more entries than were inserted");
+        assert_eq!((node.seq(), node.key()), (Seq(n), &key(n)[..]));
+        assert_eq!(node.row(), vec![n as u8; len(n)]);
+    }
+    assert_eq!(newest_first.next(), None);
+}
