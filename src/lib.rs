@@ -55,7 +55,8 @@
 //!
 //! **Changes.** [`Db::changes`] returns commits in order, with whole entities, from any
 //! [`Position`](changes::Position) whose changes are still kept. A [`Cursor`](changes::Cursor)
-//! stores a position under a name.
+//! stores a position under a name. A [`View`](view::View) folds the changes of a table into sums,
+//! counts and indexes in another table.
 //!
 //! **Durability.** Each commit has a [`Durability`]: `Sync` survives a power cut, `Os` a crash of
 //! the process, and `Buffered` neither until [`Db::sync`]. The commits that survive are always a
@@ -241,6 +242,11 @@ pub mod stats {
     pub use crate::db::Stats;
     pub use crate::format::edit::Wear;
     pub use crate::table::SlowQuery;
+}
+
+/// Tables that follow the changes of a table: sums, counts and indexes.
+pub mod view {
+    pub use crate::store::view::{Lag, Source, View};
 }
 
 /// Runs the examples of README.md with the documentation tests.

@@ -149,7 +149,7 @@ impl KeyArgs {
     /// Returns a filter that matches the range; empty for the whole table.
     #[cfg(feature = "remote")]
     pub(super) fn filter(&self) -> String {
-        use crate::store::slice::quoted;
+        use crate::store::pages::quoted;
         let [partition, from, to, low, high] = self.members().map(|(_, key)| key);
         let terms = [
             ("PartitionKey eq", partition),

@@ -1,6 +1,6 @@
 //! Divides entities into groups that a service accepts, and tells the errors of groups apart.
 
-use super::slice::quoted;
+use super::pages::quoted;
 use crate::error::{Code, Error};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX};
 

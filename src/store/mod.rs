@@ -7,13 +7,15 @@
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
 //! `misbehaving`, `update` (with closures), `pages`, `slice` (parts of the key space), `groups`,
-//! `workers` (requests at once), `load`, `copy`, `compare`, `sync`, `locked_file`, `dialect`.
+//! `workers`, `load`, `copy`, `compare`, `source` (a change feed), `sync`, `view`, `locked_file`, …
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
 mod continuation;
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod copy;
+#[cfg(test)]
+mod cut;
 #[cfg(feature = "cli")]
 mod dialect;
 mod directory;
@@ -28,17 +30,18 @@ mod locked_file;
 #[cfg(feature = "json")]
 mod misbehaving;
 mod open;
-#[cfg(feature = "remote")]
 pub(crate) mod pages;
 mod reference;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 #[cfg(feature = "remote")]
 pub(crate) mod slice;
+mod source;
 #[cfg(feature = "remote")]
 pub mod sync;
 mod table_store;
 mod update;
+pub(crate) mod view;
 #[cfg(feature = "remote")]
 pub(crate) mod workers;
 

@@ -1,4 +1,4 @@
-//! Reads the entities of a table page by page.
+//! Reads the entities of a table, or of a range of its keys, page by page.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -6,7 +6,10 @@ use std::vec;
 use super::continuation::Continuation;
 use super::table_store::{PageQuery, TableStore};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::key::user_key;
+use crate::format::names::TableId;
 use crate::model::Entity;
+use crate::query::KeyRange;
 
 /// A table of a store.
 #[derive(Clone, Copy)]
@@ -135,6 +138,60 @@ impl Iterator for Rows<'_> {
                     return Some(Err(error));
                 }
             }
+        }
+    }
+}
+
+/// Returns a text as a literal of a filter.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Returns a filter that matches the range, and perhaps keys around it.
+pub(crate) fn filter(range: &KeyRange) -> String {
+    // A bound of a range may have characters that no key has.
+    let bounds = range.partition_bounds();
+    let [low, high] = bounds.map(|key| key.filter(|key| !key.contains(char::is_control)));
+    match (low, high) {
+        (Some(low), Some(high)) if low == high => format!("PartitionKey eq {}", quoted(low)),
+        _ => {
+            let low = low.map(|key| format!("PartitionKey ge {}", quoted(key)));
+            let high = high.map(|key| format!("PartitionKey le {}", quoted(key)));
+            low.into_iter().chain(high).collect::<Vec<_>>().join(" and ")
+        }
+    }
+}
+
+/// Whether a range has the key of an entity.
+pub(crate) fn contains(range: &KeyRange, row: &Entity) -> bool {
+    let span = range.span(TableId(1));
+    let key = user_key(TableId(1), row.partition_key(), row.row_key());
+    *span.low <= *key && span.high.as_deref().is_none_or(|high| *key < *high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_matches_its_range() {
+        let keys = [("a", "1"), ("a", "2"), ("b", "1"), ("c", "9"), ("d", "")];
+        for (range, expected, within) in [
+            (KeyRange::all(), "", vec![0, 1, 2, 3, 4]),
+            (KeyRange::partition("a"), "PartitionKey eq 'a'", vec![0, 1]),
+            (KeyRange::point("a", "2"), "PartitionKey eq 'a'", vec![1]),
+            (KeyRange::rows("a", "2"..), "PartitionKey eq 'a'", vec![1]),
+            (
+                KeyRange::partitions("b".."d"),
+                "PartitionKey ge 'b' and PartitionKey le 'd'",
+                vec![2, 3],
+            ),
+            (KeyRange::partitions("it's"..), "PartitionKey ge 'it''s'", vec![]),
+            (KeyRange::partitions("\u{1}"..="b"), "PartitionKey le 'b'", vec![0, 1, 2]),
+        ] {
+            assert_eq!(filter(&range), expected);
+            let is_within = |i: &usize| contains(&range, &Entity::new(keys[*i].0, keys[*i].1));
+            assert_eq!((0..keys.len()).filter(is_within).collect::<Vec<_>>(), within);
         }
     }
 }

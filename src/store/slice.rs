@@ -6,7 +6,7 @@
 //!   sides of a bound, so each entity is in exactly one slice;
 //! * no query has an `or`, which is a scan of the whole table at Azure Table storage.
 
-use super::pages::Side;
+use super::pages::{Side, quoted};
 use crate::error::{ErrorKind, Result};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
@@ -186,11 +186,6 @@ pub(crate) fn both(a: &str, b: &str) -> String {
         (one, "") | ("", one) => one.to_owned(),
         _ => format!("({a}) and ({b})"),
     }
-}
-
-/// Returns a text as a literal of a filter.
-pub(crate) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// Returns bytes whose order is the order of entities in a table.

@@ -18,6 +18,7 @@ mod lossy;
 mod reading;
 mod second_key;
 mod timeseries;
+mod views;
 
 use std::collections::BTreeSet;
 use std::io::BufRead;

@@ -149,7 +149,6 @@ impl Position {
     }
 
     /// Whether both positions are of one history.
-    #[cfg(feature = "remote")]
     pub(crate) fn has_history_of(self, other: Position) -> bool {
         self.incarnation == other.incarnation
     }

@@ -7,18 +7,15 @@
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
 use super::send::{Sender, create_table, drop_table};
-use super::source::{Source, View};
 use super::stamp::Stamp;
 use crate::db::Change;
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::format::key::user_key;
-use crate::format::names::TableId;
-use crate::model::{DateTime, Entity};
+use crate::model::DateTime;
 use crate::mutants::mutant;
 use crate::query::KeyRange;
 use crate::store::continuation::Continuation;
-use crate::store::pages::{PAGE_MAX, Side};
-use crate::store::slice::quoted;
+use crate::store::pages::{PAGE_MAX, Side, contains, filter};
+use crate::store::source::{Source, View};
 use crate::store::table_store::PageQuery;
 
 /// Carries barriers.
@@ -176,54 +173,5 @@ impl Barriers<'_, '_> {
         }
         *self.next = page.next;
         Ok(self.next.is_none())
-    }
-}
-
-/// Returns a filter that matches the range, and perhaps keys around it.
-fn filter(range: &KeyRange) -> String {
-    // A bound of a range may have characters that no key has.
-    let bounds = range.partition_bounds();
-    let [low, high] = bounds.map(|key| key.filter(|key| !key.contains(char::is_control)));
-    match (low, high) {
-        (Some(low), Some(high)) if low == high => format!("PartitionKey eq {}", quoted(low)),
-        _ => {
-            let low = low.map(|key| format!("PartitionKey ge {}", quoted(key)));
-            let high = high.map(|key| format!("PartitionKey le {}", quoted(key)));
-            low.into_iter().chain(high).collect::<Vec<_>>().join(" and ")
-        }
-    }
-}
-
-/// Whether a range has the key of an entity.
-pub(crate) fn contains(range: &KeyRange, row: &Entity) -> bool {
-    let span = range.span(TableId(1));
-    let key = user_key(TableId(1), row.partition_key(), row.row_key());
-    *span.low <= *key && span.high.as_deref().is_none_or(|high| *key < *high)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_filter_matches_its_range() {
-        let keys = [("a", "1"), ("a", "2"), ("b", "1"), ("c", "9"), ("d", "")];
-        for (range, expected, within) in [
-            (KeyRange::all(), "", vec![0, 1, 2, 3, 4]),
-            (KeyRange::partition("a"), "PartitionKey eq 'a'", vec![0, 1]),
-            (KeyRange::point("a", "2"), "PartitionKey eq 'a'", vec![1]),
-            (KeyRange::rows("a", "2"..), "PartitionKey eq 'a'", vec![1]),
-            (
-                KeyRange::partitions("b".."d"),
-                "PartitionKey ge 'b' and PartitionKey le 'd'",
-                vec![2, 3],
-            ),
-            (KeyRange::partitions("it's"..), "PartitionKey ge 'it''s'", vec![]),
-            (KeyRange::partitions("\u{1}"..="b"), "PartitionKey le 'b'", vec![0, 1, 2]),
-        ] {
-            assert_eq!(filter(&range), expected);
-            let is_within = |i: &usize| contains(&range, &Entity::new(keys[*i].0, keys[*i].1));
-            assert_eq!((0..keys.len()).filter(is_within).collect::<Vec<_>>(), within);
-        }
     }
 }

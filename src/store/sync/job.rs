@@ -19,7 +19,6 @@ use super::problem::{Report, SyncProblem};
 use super::saved::{Process, Saved};
 use super::send::{Counts, Sender};
 use super::snapshot::{Missing, Snapshot, check_tables};
-use super::source::{Feed, Source};
 use super::stamp::Stamp;
 use super::window::Window;
 use crate::clock::{Clock, SystemClock};
@@ -31,6 +30,7 @@ use crate::mutants::mutant;
 use crate::query::Filter;
 use crate::retry::RetryPolicy;
 use crate::rng::Rng;
+use crate::store::source::{Feed, Source};
 use crate::store::table_store::TableStore;
 
 /// Borrows the parts of a job that send units.

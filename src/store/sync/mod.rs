@@ -5,8 +5,8 @@
 //!
 //! Files: `job` (the steps), `window` (commits that are carried together), `plan` (which of them
 //! share a group), `send` (groups), `barrier` (tables and ranges), `snapshot` (the comparison at
-//! the start), `mark` and `saved` (positions at the target and at the source), `source`, `problem`,
-//! `stamp` (a property of each carried row), `state` (as another process sees it).
+//! the start), `mark` and `saved` (positions at the target and at the source), `problem`, `stamp`
+//! (a property of each carried row), `state` (as another process sees it).
 
 mod barrier;
 mod job;
@@ -16,16 +16,15 @@ mod problem;
 mod saved;
 mod send;
 mod snapshot;
-mod source;
 mod stamp;
 mod state;
 #[cfg(test)]
 mod tests;
 mod window;
 
-#[cfg(feature = "sim")]
-pub(crate) use self::barrier::contains;
 pub use self::job::{Step, SyncJob, SyncStatus};
 pub use self::problem::{SyncProblem, SyncProblemKind};
-pub use self::source::{Lag, Source};
 pub(crate) use self::state::{Report, error_in};
+#[cfg(feature = "sim")]
+pub(crate) use crate::store::pages::contains;
+pub use crate::store::source::{Lag, Source};

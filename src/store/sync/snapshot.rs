@@ -12,7 +12,6 @@ use super::mark;
 use super::plan::{Plan, Write};
 use super::problem::SyncProblemKind;
 use super::send::{Sender, create_table, drop_table};
-use super::source::View;
 use crate::db::{Db, Position};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::Entity;
@@ -20,6 +19,7 @@ use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::{Key, Slice, order};
+use crate::store::source::View;
 use crate::store::table_store::{Condition, PageQuery};
 
 /// A comparison in progress.

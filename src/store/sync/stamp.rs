@@ -6,7 +6,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{DateTime, Entity, PROPERTIES_MAX};
-use crate::store::slice::quoted;
+use crate::store::pages::quoted;
 
 pub(super) struct Stamp {
     pub(super) property: String,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::mark;
 use super::saved::State;
-use super::source::{Lag, Source};
 use crate::db::Position;
 use crate::error::{Doing, ErrorKind, Result};
 use crate::fs::{DiskFs, read_small};
+use crate::store::source::{Lag, Source};
 use crate::store::table_store::TableStore;
 
 /// The progress of a sync.

@@ -1,6 +1,5 @@
 //! Tests of syncs between two databases, with a target that fails, loses answers and is watched.
 
-mod cut;
 mod history;
 mod options;
 mod wear;
@@ -10,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::cut::{Cut, Fault};
 use super::saved::{Saved, State};
 use super::state::Report;
 use super::{Source, Step, SyncJob, SyncProblem, SyncProblemKind};
@@ -23,6 +21,7 @@ use crate::options::{Background, Options};
 use crate::query::KeyRange;
 use crate::rng::Rng;
 use crate::store::TableStore;
+use crate::store::cut::{Cut, Fault};
 use crate::sync::Mutex;
 use crate::table::EntityGroup;
 

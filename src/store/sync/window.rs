@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use super::barrier::is_barrier;
 use super::plan::{Plan, Write};
 use super::snapshot::is_carried;
-use super::source::Feed;
 use super::stamp::Stamp;
 use crate::db::{Change, Commit, Position};
 use crate::error::Result;
 use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
+use crate::store::source::Feed;
 
 /// The maximum length of the writes of a window as JSON. One commit may be longer.
 const WINDOW_BYTES: usize = 2 << 20;

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::cut::{Cut, Fault};
 use super::{Device, LONG, finish, rows, step};
 use crate::db::Db;
 use crate::error::ErrorKind;
 use crate::model::Entity;
 use crate::query::KeyRange;
 use crate::rng::Rng;
+use crate::store::cut::{Cut, Fault};
 use crate::store::sync::Step;
 use crate::table::EntityGroup;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::cut::{Cut, Fault};
 use super::{
     Device, LONG, SyncJob, SyncProblem, SyncProblemKind, finish, noted, options, rows, step,
 };
@@ -10,6 +9,7 @@ use crate::db::Db;
 use crate::error::{Error, ErrorKind};
 use crate::model::Entity;
 use crate::options::OnFull;
+use crate::store::cut::{Cut, Fault};
 use crate::store::sync::Step;
 use crate::sync::Mutex;
 use crate::table::EntityGroup;

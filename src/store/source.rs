@@ -1,17 +1,17 @@
-//! The database whose changes a sync carries.
+//! The database whose changes a sync carries or a view folds.
 
 use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 use crate::clock::{Clock, SystemClock};
 use crate::db::{Change, Changes, Commit, Db, Follower, Position};
 use crate::error::Result;
 use crate::store::table_store::TableStore;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 use crate::store::{Remote, remote::feed::RemoteChanges};
 
-/// The source of a sync.
+/// The source of a sync or of a view.
 #[expect(clippy::large_enum_variant, reason = "a process has one")]
 #[non_exhaustive]
 pub enum Source {
@@ -20,11 +20,11 @@ pub enum Source {
     /// A database that another process may write.
     Follower(Follower),
     /// A database of `rowstone serve --extensions`, with a key of the account.
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "cli", feature = "remote"))]
     Remote(Remote),
 }
 
-/// The part of a source's history that is not carried yet.
+/// The part of a source's history after a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
@@ -40,7 +40,7 @@ pub struct Lag {
 pub(super) enum View {
     Db(Db),
     /// The tables may have commits after the position.
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "cli", feature = "remote"))]
     Remote(Remote, Position),
 }
 
@@ -63,7 +63,7 @@ impl Feed for Changes {
     }
 }
 
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote"))]
 impl Feed for RemoteChanges {
     fn next(&mut self) -> Result<Option<Commit>> {
         RemoteChanges::next(self)
@@ -80,7 +80,7 @@ impl View {
     pub(super) fn position(&self) -> Position {
         match self {
             Self::Db(db) => db.position(),
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(_, position) => *position,
         }
     }
@@ -88,7 +88,7 @@ impl View {
     pub(super) fn store(&self) -> &dyn TableStore {
         match self {
             Self::Db(db) => db,
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(remote, _) => remote,
         }
     }
@@ -97,7 +97,7 @@ impl View {
     pub(super) fn changes(&self, since: Position) -> Result<Box<dyn Feed>> {
         Ok(match self {
             Self::Db(db) => Box::new(db.changes(since)?),
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(remote, _) => Box::new(RemoteChanges::new(remote.clone(), since)),
         })
     }
@@ -106,7 +106,7 @@ impl View {
     fn now(&self) -> u64 {
         match self {
             Self::Db(db) => db.engine().env().clock.now(),
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(..) => SystemClock::new().now(),
         }
     }
@@ -121,7 +121,7 @@ impl Source {
                 follower.refresh()?;
                 View::Db(follower.db())
             }
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(remote) => {
                 let [_, newest] = remote.positions()?;
                 View::Remote(remote.clone(), newest)
@@ -135,12 +135,12 @@ impl Source {
         match self {
             Self::Db(db) => db.sync(),
             Self::Follower(_) => Ok(()),
-            #[cfg(feature = "cli")]
+            #[cfg(all(feature = "cli", feature = "remote"))]
             Self::Remote(remote) => remote.sync(),
         }
     }
 
-    /// Returns what is not carried after a position. Reads all later commits.
+    /// Returns the extent of the history after a position. Reads all later commits.
     ///
     /// # Errors
     /// Those of [`Db::changes`]; `Io` if the server is not reached.

@@ -18,7 +18,11 @@ pub(super) struct Cut {
     pub(super) largest: Mutex<usize>,
     /// The table and partition of each write that took effect.
     pub(super) written: Mutex<Vec<(String, String)>>,
+    /// Runs before the request with the number.
+    pub(super) before: Mutex<Option<Before>>,
 }
+
+pub(super) type Before = (u64, Box<dyn FnOnce() + Send>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -43,6 +47,7 @@ impl Cut {
             refused: Mutex::new(""),
             largest: Mutex::new(usize::MAX),
             written: Mutex::new(Vec::new()),
+            before: Mutex::new(None),
         }
     }
 
@@ -54,6 +59,8 @@ impl Cut {
     fn request<T>(&self, request: impl FnOnce() -> Result<T>) -> Result<T> {
         let number = self.requests();
         *self.count.lock() += 1;
+        let before = self.before.lock().take_if(|(at, _)| *at <= number);
+        before.into_iter().for_each(|(_, run)| run());
         let fault = *self.fault.lock();
         let failed = |kind| Err(Error::new(kind, "the network fails"));
         match fault {
