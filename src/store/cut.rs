@@ -2,7 +2,7 @@
 
 use crate::db::Db;
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::model::{ETag, Entity};
+use crate::model::{DateTime, ETag, Entity};
 use crate::store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::sync::Mutex;
 use crate::table::EntityGroup;
@@ -138,6 +138,10 @@ impl TableStore for Cut {
             self.check(operation.entity()).map_err(|error| error.at_index(index))?;
         }
         self.write(table, group.partition_key(), || self.db.commit(table, group))
+    }
+
+    fn now(&self) -> Result<DateTime> {
+        self.db.now()
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

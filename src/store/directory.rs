@@ -4,7 +4,7 @@ use super::continuation::Continuation;
 use super::table_store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::db::Db;
 use crate::error::{Code, Result};
-use crate::model::{ETag, Entity};
+use crate::model::{DateTime, ETag, Entity};
 use crate::query::{KeyRange, Token};
 use crate::table::EntityGroup;
 
@@ -85,6 +85,11 @@ impl TableStore for Db {
         self.table(table)?.delete_range(range).map(|()| true)
     }
 
+    fn now(&self) -> Result<DateTime> {
+        Ok(DateTime::from_ticks(self.engine().maintenance().session_time())
+            .unwrap_or(DateTime::MAX))
+    }
+
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
         let store = self.incarnation().to_string();
         let mut query = self.table(table)?.query(page.filter)?;
@@ -101,5 +106,52 @@ impl TableStore for Db {
             Continuation::new(&store, partition_key, row_key)
         });
         Ok(EntityPage { entities: found.into_entities(), next })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{ManualClock, TICKS_PER_SECOND};
+    use crate::fs::MemFs;
+    use crate::options::Options;
+
+    const NOW: u64 = 134_000_000_000_000_000;
+
+    #[test]
+    fn the_time_of_a_store_ignores_jumps_in_a_session_and_follows_the_clock_for_expiry() {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let fs = MemFs::new();
+        let open = || {
+            let options = Options::new().fs(Arc::new(fs.clone())).clock(Arc::clone(&clock) as _);
+            options.open("db").unwrap()
+        };
+        let second = Duration::from_secs(1);
+        let year = 365 * 86_400 * TICKS_PER_SECOND;
+        let db = open();
+        let now = |db: &Db| db.now().unwrap().ticks();
+        assert_eq!(now(&db), NOW);
+        clock.advance(second);
+        for wall in [NOW + year, NOW - year] {
+            clock.jump(wall);
+            assert_eq!(now(&db), NOW + TICKS_PER_SECOND, "{wall}");
+        }
+        // The time of the last commit counts if the wall clock is behind it.
+        clock.jump(NOW);
+        Db::create_table(&db, "Tab").unwrap();
+        db.close().unwrap();
+        clock.jump(NOW - year);
+        let db = open();
+        assert!((NOW..NOW + 100).contains(&now(&db)));
+        clock.jump(NOW);
+        db.set_ttl("Tab", Some(Duration::from_secs(3_600))).unwrap();
+        db.close().unwrap();
+        // A clock that is a year ahead expires nothing.
+        clock.jump(NOW + year);
+        let db = open();
+        assert!(now(&db) < NOW + 10 * TICKS_PER_SECOND);
     }
 }

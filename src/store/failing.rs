@@ -7,7 +7,7 @@ use super::{Condition, EntityPage, PageQuery, TableStore};
 use crate::db::Db;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::json::odata::{Metadata, entity_text};
-use crate::model::{ETag, Entity};
+use crate::model::{DateTime, ETag, Entity};
 use crate::table::EntityGroup;
 
 /// A store that fails a group, before or after it is committed, or writes to it first.
@@ -135,6 +135,10 @@ impl TableStore for Failing {
             Fail::Lost if number % 2 == 1 => Err(Error::new(ErrorKind::OutcomeUnknown, "lost")),
             _ => done,
         }
+    }
+
+    fn now(&self) -> Result<DateTime> {
+        self.db.now()
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

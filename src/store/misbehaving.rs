@@ -11,7 +11,7 @@ use super::table_store::{Condition, EntityPage, PageQuery, TableStore};
 use crate::behave::{Asked, Behaviour, Fate, Operation, partition_of};
 use crate::clock::Clock;
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::model::{ETag, Entity};
+use crate::model::{DateTime, ETag, Entity};
 use crate::query::{Filter, KeyRange};
 use crate::sync::pause;
 use crate::table::EntityGroup;
@@ -207,6 +207,10 @@ impl<S: TableStore> TableStore for Misbehaving<S> {
         let partition = keys.first().map(|(partition, _)| *partition);
         let commit = |store: &S| store.commit(table, group);
         self.write(Operation::Commit, table, (partition, &rows), commit)
+    }
+
+    fn now(&self) -> Result<DateTime> {
+        self.store.now()
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

@@ -2,7 +2,7 @@
 
 use super::continuation::Continuation;
 use crate::error::Result;
-use crate::model::{ETag, Entity};
+use crate::model::{DateTime, ETag, Entity};
 use crate::query::KeyRange;
 use crate::table::EntityGroup;
 
@@ -91,6 +91,21 @@ pub trait TableStore: Send + Sync {
     /// Commits a group atomically. Returns the ETags in the order of the operations; `None` for a
     /// delete. After a lost answer, a `Remote` may know only one of the ETags.
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>>;
+
+    /// Returns the store's time, by which deadlines that are stored in entities are compared: all
+    /// clients of a store have the same time, whatever their own clocks show.
+    ///
+    /// * Of a database: the time of the first call after the opening plus the monotonic time since,
+    ///   so jumps of the wall clock have no effect in a session. The first call returns the clock
+    ///   by which rows [expire](crate::Db::set_ttl), which ignores a wrong wall clock, if a table
+    ///   has a time to live. Otherwise it returns the wall clock, or the time of the last commit if
+    ///   that is later.
+    /// * Of an endpoint: the latest `Date` of an answer plus the monotonic time since, so at most
+    ///   about a second and the time of the answer late. A first call may send a request.
+    ///
+    /// # Errors
+    /// `Io` if the endpoint sends no date.
+    fn now(&self) -> Result<DateTime>;
 
     /// Reads a page of at most 1,000 entities that match a filter.
     ///

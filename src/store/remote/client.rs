@@ -436,6 +436,11 @@ impl TableStore for Remote {
         self.delete_range_at_once(table, range)
     }
 
+    fn now(&self) -> Result<DateTime> {
+        let ticks = self.exchange.date(&Draft::tables(None).one())?;
+        Ok(DateTime::from_ticks(ticks).unwrap_or(DateTime::MAX))
+    }
+
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {
         check::table(table)?;
         let store = self.endpoint().name();

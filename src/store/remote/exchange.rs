@@ -18,7 +18,7 @@ use super::request::Draft;
 use super::response::{self, Page, Refusal, error_of};
 use super::transport::{NoAnswer, REFUSED, Request, Response, Transport};
 use crate::billing::Bill;
-use crate::clock::{Clock, TICKS_PER_SECOND};
+use crate::clock::{Clock, TICKS_PER_SECOND, ticks_in};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{DateTime, ETag, Guid, Seq};
 use crate::mutants::mutant;
@@ -31,6 +31,8 @@ use crate::sync::{Mutex, OnceLock};
 const SERVICE_SECONDS_MAX: u64 = 30;
 /// A refused signature whose date differs by more from the service's clock is made again.
 const SKEW_TICKS: u64 = 14 * 60 * TICKS_PER_SECOND;
+/// A date that is earlier than expected by more than this shows that the service's clock was set.
+const BACK_TICKS: u64 = 60 * TICKS_PER_SECOND;
 /// The maximum number of characters that an error shows of a message of the service.
 const MESSAGE_MAX: usize = 500;
 
@@ -43,6 +45,8 @@ pub(super) struct Exchange {
     rng: Mutex<Rng>,
     /// Ticks by which the service's clock is ahead of this machine's.
     clock_offset: Mutex<i64>,
+    /// The service's time in ticks by the dates of its answers, and the monotonic clock then.
+    dated: Mutex<Option<(u64, Duration)>>,
     /// Whether pages have ETags only with all metadata. By the documentation of Azure Table
     /// storage they do, but it and the known other services send ETags with minimal metadata.
     needs_metadata: AtomicBool,
@@ -108,7 +112,7 @@ impl Exchange {
         rng: Rng,
         options: RemoteOptions,
     ) -> Self {
-        let (rng, clock_offset) = (Mutex::new(rng), Mutex::new(0));
+        let (rng, clock_offset, dated) = (Mutex::new(rng), Mutex::new(0), Mutex::default());
         let needs_metadata = AtomicBool::new(false);
         let (bill, errors) = (Mutex::default(), Mutex::default());
         Self {
@@ -118,6 +122,7 @@ impl Exchange {
             clock,
             rng,
             clock_offset,
+            dated,
             needs_metadata,
             extensions: OnceLock::new(),
             bill,
@@ -367,6 +372,7 @@ impl Exchange {
                 Ok(response) => response,
                 Err(lost) => return Err(self.no_answer(&request, &lost)),
             };
+            self.learn_date(&response);
             if response.header("x-ms-error-code") != Some("AuthenticationFailed") {
                 self.bill.lock().add_answer(response.status, response.body.len() as u64);
             }
@@ -383,6 +389,40 @@ impl Exchange {
     /// Returns the time of the service's clock in ticks, as far as it is known.
     fn service_now(&self) -> u64 {
         self.clock.now().saturating_add_signed(*self.clock_offset.lock())
+    }
+
+    /// Returns the service's time in ticks: the date of an answer plus the monotonic time since. If
+    /// there was no answer yet, `draft` is sent, and its result is ignored.
+    ///
+    /// # Errors
+    /// There was no answer, or it has no date.
+    pub(super) fn date(&self, draft: &Draft) -> Result<u64> {
+        if let Some(date) = self.known_date() {
+            return Ok(date);
+        }
+        let sent = self.read(draft, response::text);
+        self.known_date().map_or_else(
+            || {
+                sent?;
+                let text = format!("{} sent an answer without a date", self.endpoint.name());
+                Err(Error::new(ErrorKind::Io, text))
+            },
+            Ok,
+        )
+    }
+
+    fn known_date(&self) -> Option<u64> {
+        let (date, at) = (*self.dated.lock())?;
+        Some(date.saturating_add(ticks_in(self.clock.monotonic().saturating_sub(at))))
+    }
+
+    /// Learns the service's time. Dates are rounded down to seconds, and answers may overtake each
+    /// other, so the time does not go back by less than `BACK_TICKS`.
+    fn learn_date(&self, response: &Response) {
+        let Some(date) = response.header("Date").and_then(time::read_http) else { return };
+        let known = self.known_date().filter(|known| *known <= date.ticks() + BACK_TICKS);
+        let date = date.ticks().max(known.unwrap_or(0));
+        *self.dated.lock() = Some((date, self.clock.monotonic()));
     }
 
     /// Learns from the `Date` of an answer how far this machine's clock is wrong. Returns whether

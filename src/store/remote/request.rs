@@ -88,6 +88,12 @@ impl Draft {
         draft
     }
 
+    /// Requests one entity or table only.
+    pub(super) fn one(mut self) -> Self {
+        self.query.push(("$top", "1".to_owned()));
+        self
+    }
+
     pub(super) fn get(table: &str, partition_key: &str, row_key: &str, select: &[&str]) -> Self {
         let mut draft = Self::new("GET", entity_path(&encoded(table), partition_key, row_key));
         draft.query.extend(selected(select));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rowstone::store::{Condition, EntityPage, PageQuery, Remote, RemoteOptions, TableStore};
-use rowstone::{ETag, Entity, EntityGroup, Error, Result, RetryPolicy};
+use rowstone::{DateTime, ETag, Entity, EntityGroup, Error, Result, RetryPolicy};
 
 /// A store whose writes may fail with `OutcomeUnknown`.
 pub(super) struct Lossy<'s> {
@@ -115,6 +115,10 @@ impl TableStore for Lossy<'_> {
 
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
         self.write(|store| store.commit(table, group))
+    }
+
+    fn now(&self) -> Result<DateTime> {
+        self.store.now()
     }
 
     fn query(&self, table: &str, page: &PageQuery<'_>) -> Result<EntityPage> {

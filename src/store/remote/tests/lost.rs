@@ -14,7 +14,7 @@ use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::remote::{Remote, RemoteOptions};
 use crate::store::table_store::{Condition, PageQuery, TableStore};
 use crate::store::update::{PartitionView, transact_with, update_with};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, OnceLock};
 use crate::table::{EntityGroup, Operation};
 
 const SERVICE_TIME: Duration = Duration::from_secs(30);
@@ -42,6 +42,8 @@ enum Step {
     /// A refused signature, with this time of the service's clock.
     Skewed(&'static str),
     EmptyPage,
+    /// A refusal with this date.
+    Dated(&'static str),
 }
 use Step::*;
 
@@ -53,6 +55,7 @@ struct Script {
     requests: Mutex<Vec<Request>>,
     trace: Mutex<Vec<&'static str>>,
     waits: Mutex<Vec<Duration>>,
+    clock: OnceLock<Arc<ManualClock>>,
 }
 
 impl Transport for Script {
@@ -96,7 +99,7 @@ impl Transport for Script {
                 answer(200, vec![header("ETag", etag)], keys)
             }
             Cut => answer(202, vec![header("Content-Type", "multipart/mixed")], "--".to_owned()),
-            Skewed(date) => {
+            Skewed(date) | Dated(date) => {
                 let date = time::http(DateTime::parse(date).unwrap());
                 answer(403, vec![header("Date", &date)], String::new())
             }
@@ -113,6 +116,7 @@ impl Transport for Script {
 fn scripted(steps: &[Step], options: RemoteOptions, url: &str) -> (Remote, Arc<Script>) {
     let script = Arc::new(Script { steps: Mutex::new(steps.to_vec().into()), ..Script::default() });
     let clock = Arc::new(ManualClock::new(DateTime::parse(NOW).unwrap().ticks()));
+    assert!(script.clock.set(Arc::clone(&clock)).is_ok());
     let text = format!("AccountName=acme;AccountKey=c2VjcmV0;TableEndpoint={url}");
     let endpoint = Endpoint::read(&text).unwrap();
     let transport = Arc::<Script>::clone(&script);
@@ -505,6 +509,26 @@ fn the_clock_of_the_service_is_learnt_over_tls_only() {
     let steps = [Skewed(later), Skewed("2024-02-03T07:05:06Z"), Done];
     let (done, _) = dates("https://acme.example.com", &steps);
     assert_eq!(done, [false, true]);
+}
+
+#[test]
+fn the_time_of_the_service_is_that_of_its_answers() {
+    let url = "http://127.0.0.1:1/acme";
+    let (noon, second) = ("2013-02-03T12:00:00Z", "2013-02-03T12:00:01Z");
+    let (hour_before, before) = ("2013-02-03T11:00:00Z", "2013-02-03T11:59:58Z");
+    let (remote, script) = scripted(&[Dated(noon)], RemoteOptions::new(), url);
+    let at = |text| DateTime::parse(text).unwrap();
+    assert_eq!(remote.now().unwrap(), at(noon), "a refusal has a date, too");
+    assert_eq!(remote.now().unwrap(), at(noon), "no more requests");
+    for (date, expected) in [(before, noon), (second, second), (hour_before, hour_before)] {
+        script.steps.lock().push_back(Dated(date));
+        remote.get("parts", "p", "r", &[]).unwrap_err();
+        assert_eq!(remote.now().unwrap(), at(expected), "{date}");
+    }
+    script.clock.get().unwrap().advance(Duration::from_secs(90));
+    assert_eq!(remote.now().unwrap(), at("2013-02-03T11:01:30Z"), "monotonic time is added");
+    let (remote, _) = scripted(&[EmptyPage], RemoteOptions::new(), url);
+    assert!(remote.now().unwrap_err().to_string().contains("an answer without a date"));
 }
 
 #[test]
