@@ -4,7 +4,11 @@
 //! variable ROWSTONE_FLIGHTS names its file. Each test counts the lines of the file itself, and
 //! asserts the figures of the year as constants.
 
-#![expect(dead_code, reason = "`main` and the output are for the programs")]
+#![expect(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "`main` is for the programs, each of which includes the shared module"
+)]
 
 #[path = "../../examples/cookbook/mod.rs"]
 mod shared;

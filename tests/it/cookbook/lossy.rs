@@ -45,7 +45,7 @@ impl<'s> Lossy<'s> {
         let (has_effect, has_answer) = match self.loss {
             Loss::After(count) => (number < count, number < count),
             Loss::AnswerAfter(count) => (number <= count, number < count),
-            Loss::Thirds => (number % 3 != 1, number % 3 == 0),
+            Loss::Thirds => (number % 3 != 1, number.is_multiple_of(3)),
         };
         if has_effect {
             let done = write(self.count());
