@@ -524,8 +524,7 @@ impl Db {
         }
     }
 
-    /// Returns the engine, for simulations and for the clock of a sync's source.
-    #[cfg(any(feature = "sim", feature = "remote"))]
+    /// Returns the engine, for its clock and for simulations.
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }

@@ -74,7 +74,6 @@ impl KeyRange {
 
     /// Returns the least and the greatest PartitionKey that keys of the range can have. Each is
     /// `None` if the range has no such bound.
-    #[cfg(feature = "remote")]
     pub(crate) fn partition_bounds(&self) -> [Option<&str>; 2] {
         [&self.low, &self.high].map(|edge| edge.as_ref().map(|edge| &*edge.partition))
     }

@@ -15,9 +15,7 @@ pub(crate) mod headers;
 pub(super) mod paging;
 pub(super) mod payload;
 pub(super) mod rows;
-#[cfg(feature = "rest")]
 pub(crate) mod sas;
-#[cfg(feature = "rest")]
 pub(super) mod settings;
 pub(crate) mod sign;
 pub(crate) mod time;
