@@ -376,12 +376,10 @@ impl History {
                     return Err(format!("{row:?} has no commit: {entity:?}, {versions:?}"));
                 }
                 Some(_) => self.has_arrived(row, last, found, problems),
-                // A comparison has seen neither the row nor its deletion, or the row expired
-                // before an imported range was copied, or before a refusal.
-                None => match (self.unseen.get(row), last) {
-                    (Some(began), Some(last)) if self.is_until(last.commit, *began) => true,
-                    (_, Some(last)) if self.is_import(last) || last.is_refused() => true,
-                    _ => is_kept(versions, found, Expiry::Carried),
+                // The row expired before an imported range was copied, or before a refusal.
+                None => match last {
+                    Some(last) if self.is_import(last) || last.is_refused() => true,
+                    _ => is_kept(versions, self.seen_from(row, versions), found, Expiry::Carried),
                 },
             };
             if !is_right {
@@ -413,6 +411,15 @@ impl History {
             }
             None => is_state(last, found),
         }
+    }
+
+    /// Returns the number of the first version that a sync had to see: a comparison that found
+    /// neither the row nor its deletion has not seen those until it began.
+    fn seen_from(&self, row: &Row, versions: &[Version]) -> usize {
+        let last_unseen = self.unseen.get(row).and_then(|began| {
+            versions.iter().rposition(|version| self.is_until(version.commit, *began))
+        });
+        last_unseen.map_or(0, |number| number + 1)
     }
 
     fn is_import(&self, version: &Version) -> bool {
@@ -549,7 +556,7 @@ impl<'h> Target<'h> {
             rows.filter(|(row, _)| !self.history.unseen.contains_key(*row)).collect();
         let is_row_at = |row: &Row, versions: &[Version], commit: usize| {
             let until = versions.partition_point(|version| version.commit <= commit);
-            is_kept(&versions[..until], self.rows.get(row), Expiry::Late)
+            is_kept(&versions[..until], 0, self.rows.get(row), Expiry::Late)
         };
         let is_at = |commit: usize| {
             let is_range = self.history.ranges.iter().any(|(range, ..)| *range == commit);
@@ -578,9 +585,9 @@ enum Expiry {
 }
 
 /// Whether the target may have `found` after the last of these versions: that version, or an
-/// earlier one if those after it did not have to arrive.
-fn is_kept(versions: &[Version], found: Option<&Entity>, expiry: Expiry) -> bool {
-    for version in versions.iter().rev() {
+/// earlier one if those after it did not have to arrive. Those before number `from` did not have to.
+fn is_kept(versions: &[Version], from: usize, found: Option<&Entity>, expiry: Expiry) -> bool {
+    for version in versions[from..].iter().rev() {
         let may_be_older = match &version.kind {
             Kind::Written => false,
             Kind::Refused => return true,
@@ -593,7 +600,7 @@ fn is_kept(versions: &[Version], found: Option<&Entity>, expiry: Expiry) -> bool
             return is_state(Some(version), found);
         }
     }
-    found.is_none()
+    from > 0 || found.is_none()
 }
 
 /// Returns the text of a stamp for a Seq.
