@@ -390,6 +390,12 @@ impl<'s> SyncJob<'s> {
         }
     }
 
+    /// Whether a part of some commits may have arrived, which the next sync sends again.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_within_commits(&self) -> bool {
+        !self.window.is_empty()
+    }
+
     /// Returns the tables that a running comparison still has to compare.
     #[cfg(feature = "sim")]
     pub(crate) fn tables_to_compare(&self) -> Vec<String> {
@@ -678,7 +684,8 @@ impl<'s> SyncJob<'s> {
         Ok(())
     }
 
-    /// Saves the position and gives the position row up, so that the next sync starts at once.
+    /// Saves the position and gives the position row up, so that the next sync starts at once. It
+    /// sends the commits again of which a part was sent.
     ///
     /// # Errors
     /// Those of the target; the position that was saved last then counts.

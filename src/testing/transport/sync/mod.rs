@@ -141,8 +141,8 @@ pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
         rng,
     };
     if let Err(problem) = run.live() {
-        // A row may be large.
-        let text = problem.chars().take(PROBLEM_MAX).collect();
+        // Rows that fill the disk have long texts of one character.
+        let text = problem.replace(r"\u{1}", "").chars().take(PROBLEM_MAX).collect();
         network.state.lock().ledger.fail(|| text);
     }
 }
@@ -245,10 +245,11 @@ impl Run<'_> {
             self.leave(&sync);
             if !self.device.is_down() && self.rng.chance(1, 2) {
                 let (is_last, at) = (syncs.is_empty(), sync.job.status().position);
+                let is_whole = !sync.job.is_within_commits();
                 let has_ended = self.end(sync)?;
                 // A sync that repeats commits keeps the position from which it does.
                 let is_saved = self.report().is_ok_and(|report| report.position == at);
-                self.is_clean = has_ended && is_saved && is_last && count == 1;
+                self.is_clean = has_ended && is_whole && is_saved && is_last && count == 1;
             }
         }
         Ok(())
