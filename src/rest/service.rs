@@ -14,7 +14,7 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 
 use crate::behave::{Behaviour, Decision, Fate};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, TICKS_PER_SECOND};
 use crate::error::{Code, Error};
 use crate::model::{DateTime, Guid};
 use crate::rest::protocol::address::{self, Parameter, Resource, Style, Target};
@@ -66,8 +66,10 @@ pub(super) struct Begun {
 struct Routed {
     /// The protocol version; `None` if the request was refused before it was known.
     version: Option<Version>,
-    /// The account that would pay for the request; `None` if its client is not authenticated.
-    payer: Option<Arc<Account>>,
+    /// The account of the request; `None` if its client is not authenticated.
+    account: Option<Arc<Account>>,
+    /// Whether the account would pay for the request.
+    is_billed: bool,
     /// The changes for which the request waits.
     feed: RefCell<Option<Box<Feed>>>,
     /// The decision of a service that misbehaves.
@@ -131,6 +133,18 @@ impl Service {
     pub(crate) fn now(&self) -> DateTime {
         let now = self.clock.now().saturating_add_signed(self.skew());
         DateTime::from_ticks(now).unwrap_or(DateTime::MAX)
+    }
+
+    /// Returns the `Date` of an answer: the database's time, from which `Remote::now` learns it. An
+    /// answer to a client that is not authenticated shows the clock by which signatures are
+    /// checked. Returns `None` if the wall clock is right, which the HTTP library adds.
+    fn date(&self, account: Option<&Account>) -> Option<String> {
+        let wall = self.clock.now();
+        let time = account.map_or(wall, |account| account.db.engine().reader().session_time());
+        let time = time.saturating_add_signed(self.skew());
+        let is_wall = time / TICKS_PER_SECOND == wall / TICKS_PER_SECOND;
+        let date = || time::http(DateTime::from_ticks(time).unwrap_or(DateTime::MAX));
+        (!is_wall).then(date)
     }
 
     /// Creates an id for a request or for a boundary in a response.
@@ -296,7 +310,7 @@ impl Service {
         request.mark_authenticated(&account.name);
         // Azure Table storage has no page for browsers, so requests for it are not counted.
         let is_page = matches!(target.resource, Resource::Unknown(_));
-        routed.payer = (!is_page).then(|| Arc::clone(account));
+        (routed.account, routed.is_billed) = (Some(Arc::clone(account)), !is_page);
         request.charge_slot(&account.name, grant.token(target))?;
         let decided = &routed.decided;
         let misbehaving =
@@ -423,10 +437,9 @@ impl Service {
         let version = routed.version.unwrap_or_else(|| request.version());
         let reply =
             reply.signed(&request.request_id, Some(version.as_str()), client_request_id(request));
-        let reply = match self.skew() {
-            // The HTTP library adds the right time.
-            0 => reply,
-            _ => reply.with(header::DATE, time::http(self.now())),
+        let reply = match self.date(routed.account.as_deref()) {
+            Some(date) => reply.with(header::DATE, date),
+            None => reply,
         };
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
         self.metrics.record(&Answered {
@@ -436,7 +449,11 @@ impl Service {
             time: taken,
             bytes_in: request.body.len() as u64,
             bytes_out: reply.body.len() as u64,
-            payer: routed.payer.as_ref().map(|account| &*account.name),
+            payer: routed
+                .account
+                .as_ref()
+                .filter(|_| routed.is_billed)
+                .map(|account| &*account.name),
         });
         let changed = routed.decided.get().filter(|decision| !decision.rules.is_empty());
         let misbehaved = changed.map(|decision| &*decision.rules);

@@ -92,19 +92,22 @@ pub trait TableStore: Send + Sync {
     /// delete. After a lost answer, a `Remote` may know only one of the ETags.
     fn commit(&self, table: &str, group: &EntityGroup) -> Result<Vec<Option<ETag>>>;
 
-    /// Returns the store's time, by which deadlines that are stored in entities are compared: all
-    /// clients of a store have the same time, whatever their own clocks show.
+    /// Returns the store's time in UTC, by which deadlines that are stored in entities are compared,
+    /// whatever the clocks of the clients show.
     ///
-    /// * Of a database: the time of the first call after the opening plus the monotonic time since,
-    ///   so jumps of the wall clock have no effect in a session. The first call returns the clock
-    ///   by which rows [expire](crate::Db::set_ttl), which ignores a wrong wall clock, if a table
-    ///   has a time to live. Otherwise it returns the wall clock, or the time of the last commit if
-    ///   that is later.
-    /// * Of an endpoint: the latest `Date` of an answer plus the monotonic time since, so at most
-    ///   about a second and the time of the answer late. A first call may send a request.
+    /// * The time of a database is never behind the wall clock of its machine, nor behind the
+    ///   Timestamp of an entity that can be read. In a session it never decreases, and advances at
+    ///   least as fast as the monotonic clock. So if the wall clock jumps forward, this time does,
+    ///   too; if the wall clock is set back, this time keeps its lead until the database is opened
+    ///   again. It is not the clock by which rows [expire](crate::Db::set_ttl).
+    /// * The time of an endpoint is the latest `Date` of an answer plus the monotonic time since. If
+    ///   there was no answer for a minute, a request is sent. With `rowstone serve` it is the time
+    ///   of the database, late by at most about a second and the time of the answer, but never
+    ///   ahead. It decreases only if the service's clock was set back or is slower than this
+    ///   machine's.
     ///
     /// # Errors
-    /// `Io` if the endpoint sends no date.
+    /// `Io` if the endpoint sends no date. Those of a read.
     fn now(&self) -> Result<DateTime>;
 
     /// Reads a page of at most 1,000 entities that match a filter.

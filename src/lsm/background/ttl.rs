@@ -97,23 +97,6 @@ impl Maintenance {
         Duration::from_nanos(lag.saturating_mul(100))
     }
 
-    /// Returns a time in ticks that advances with the monotonic clock, so jumps of the wall clock
-    /// have no effect in a session. It begins at lived time if rows expire. Otherwise it begins at
-    /// the wall clock, or at the last commit if that is later.
-    pub(crate) fn session_time(&self) -> u64 {
-        let monotonic = self.env().clock.monotonic();
-        let mut state = self.ttl.0.lock();
-        let TtlState { clock, tables, session } = &mut *state;
-        let (began, at) = *session.get_or_insert_with(|| {
-            let began = match tables.is_empty() {
-                true => self.env().clock.now().max(self.reader().published().0),
-                false => self.read(clock),
-            };
-            (began, monotonic)
-        });
-        began.saturating_add(ticks_in(monotonic.saturating_sub(at)))
-    }
-
     /// Reads the wall clock and the monotonic clock, and returns lived time.
     fn read(&self, clock: &mut LivedClock) -> u64 {
         let Env { clock: clocks, options, .. } = &**self.env();
@@ -181,7 +164,7 @@ impl Maintenance {
     /// one is due.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.ttl.0.lock();
-        let TtlState { clock, tables, .. } = &mut *state;
+        let TtlState { clock, tables } = &mut *state;
         let Some(least) = tables.values().map(|retained| retained.ttl).min() else {
             return (Vec::new(), None);
         };

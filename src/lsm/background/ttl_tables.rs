@@ -3,7 +3,6 @@
 //! `ttl` advances the range tombstones of these tables.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::format::edit::LivedTime;
 use crate::format::names::TableId;
@@ -21,8 +20,6 @@ pub(crate) struct Ttl(pub(super) Mutex<TtlState>);
 pub(super) struct TtlState {
     pub(super) clock: LivedClock,
     pub(super) tables: SortedMap<TableId, Retained>,
-    /// The session's time and the monotonic clock at the first call of `session_time`.
-    pub(super) session: Option<(u64, Duration)>,
 }
 
 /// A table with a time to live.
@@ -40,7 +37,7 @@ impl Ttl {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
         let shown = Shown { wall, monotonic, last };
         let clock = LivedClock::new(shown, known, options.trust_clock_jumps);
-        Self(Mutex::new(TtlState { clock, tables: SortedMap::default(), session: None }))
+        Self(Mutex::new(TtlState { clock, tables: SortedMap::default() }))
     }
 
     /// Returns the clock's state, to be persisted with the log that an opening begins. Returns

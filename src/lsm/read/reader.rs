@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::ticks_in;
 use crate::error::Result;
 use crate::format::edit::RangeTombstone;
 use crate::format::names::TableId;
@@ -33,6 +34,8 @@ pub(crate) struct Reader {
     /// The Seq of the newest commit that added a range tombstone, or of the newest import,
     /// published or not.
     newest_range_tombstone: AtomicU64,
+    /// Ticks by which the session's time is ahead of the monotonic clock.
+    session_ahead: AtomicU64,
     pub(in crate::lsm) dropped: DroppedTables,
 }
 
@@ -45,7 +48,8 @@ impl Reader {
     ) -> Self {
         let newest_range_tombstone = AtomicU64::new(view.range_tombstones.newest.0);
         let (view, snapshots) = (ArcSwap::from_pointee(view), Snapshots::default());
-        Self { env, view, published, snapshots, newest_range_tombstone, dropped }
+        let session_ahead = AtomicU64::new(0);
+        Self { env, view, published, snapshots, newest_range_tombstone, session_ahead, dropped }
     }
 
     /// Calls `with` with the newest row of `key` as of `at`, or as of now. Returns `None` if no row
@@ -71,6 +75,16 @@ impl Reader {
     #[inline]
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
+    }
+
+    /// Returns the session's time in ticks. It is never behind the wall clock and the last commit,
+    /// never decreases, and advances at least as fast as the monotonic clock.
+    pub(crate) fn session_time(&self) -> u64 {
+        let monotonic = ticks_in(self.env.clock.monotonic());
+        let least = self.env.clock.now().max(self.published().0);
+        let ahead = least.saturating_sub(monotonic);
+        let before = self.session_ahead.fetch_max(ahead, Ordering::Relaxed);
+        before.max(ahead).saturating_add(monotonic)
     }
 
     /// Pins a view, and returns it with the Seq to read at: `at` or the published one.

@@ -467,3 +467,22 @@ fn f30_media_types_that_are_not_supported() {
         site.ask("PUT", &person("r")).body(media, "{}").send().fails(415, code);
     }
 }
+
+#[test]
+fn known_clients_get_the_time_of_the_database() {
+    let site = Site::people();
+    site.at("2024-02-03T06:00:00Z");
+    site.insert("p", "r", "");
+    // The clock was wrong, and is set back.
+    site.at(NOW);
+    let time = site.account().db.engine().reader().session_time();
+    let date = time::http(DateTime::from_ticks(time).unwrap());
+    assert_eq!(date, "Sat, 03 Feb 2024 06:00:00 GMT");
+    for address in ["Tables", "people()", "nothing()", "%24rowstone/nothing"] {
+        assert_eq!(site.get(address).send().header("date"), Some(&*date), "{address}");
+    }
+    // Signatures are checked by the clock.
+    assert_eq!(site.get("Tables").unsigned().send().done(403).header("date"), None);
+    site.at("2024-02-03T06:00:00Z");
+    assert_eq!(site.get("Tables").send().header("date"), None);
+}

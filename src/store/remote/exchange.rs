@@ -31,8 +31,8 @@ use crate::sync::{Mutex, OnceLock};
 const SERVICE_SECONDS_MAX: u64 = 30;
 /// A refused signature whose date differs by more from the service's clock is made again.
 const SKEW_TICKS: u64 = 14 * 60 * TICKS_PER_SECOND;
-/// A date that is earlier than expected by more than this shows that the service's clock was set.
-const BACK_TICKS: u64 = 60 * TICKS_PER_SECOND;
+/// A date that is older than this is requested again.
+const DATE_AGE_MAX: u64 = 60 * TICKS_PER_SECOND;
 /// The maximum number of characters that an error shows of a message of the service.
 const MESSAGE_MAX: usize = 500;
 
@@ -45,8 +45,7 @@ pub(super) struct Exchange {
     rng: Mutex<Rng>,
     /// Ticks by which the service's clock is ahead of this machine's.
     clock_offset: Mutex<i64>,
-    /// The service's time in ticks by the dates of its answers, and the monotonic clock then.
-    dated: Mutex<Option<(u64, Duration)>>,
+    dated: Mutex<Option<Dated>>,
     /// Whether pages have ETags only with all metadata. By the documentation of Azure Table
     /// storage they do, but it and the known other services send ETags with minimal metadata.
     needs_metadata: AtomicBool,
@@ -55,6 +54,15 @@ pub(super) struct Exchange {
     bill: Mutex<Bill>,
     /// The numbers of tries that failed, by code.
     errors: Mutex<BTreeMap<String, u64>>,
+}
+
+/// The service's time by the dates of its answers.
+#[derive(Clone, Copy)]
+struct Dated {
+    ticks: u64,
+    /// This machine's clocks when the date was received.
+    wall: u64,
+    monotonic: Duration,
 }
 
 /// A write, and how a read can tell whether it took effect.
@@ -368,15 +376,19 @@ impl Exchange {
             let now = DateTime::from_ticks(self.service_now()).unwrap_or(DateTime::MAX);
             let seconds = self.service_time().as_secs();
             let request = draft.signed(&self.endpoint, location, now, seconds);
+            let sent = self.clock.monotonic();
             let response = match self.transport.send(&request, self.options.timeout) {
                 Ok(response) => response,
                 Err(lost) => return Err(self.no_answer(&request, &lost)),
             };
-            self.learn_date(&response);
+            if matches!(location, Location::Primary) {
+                self.learn_date(&response, sent);
+            }
             if response.header("x-ms-error-code") != Some("AuthenticationFailed") {
                 self.bill.lock().add_answer(response.status, response.body.len() as u64);
             }
-            let is_skewed = response.status == 403 && self.learn_offset(&response, now);
+            let is_refused = response.status == 403 && !response::is_of_client(&response);
+            let is_skewed = is_refused && self.learn_offset(&response, now);
             if !std::mem::replace(&mut may_sign_again, false) || !is_skewed {
                 return read(&response).map_err(|refusal| {
                     let pause = response::retry_after(&response, self.service_now());
@@ -392,16 +404,16 @@ impl Exchange {
     }
 
     /// Returns the service's time in ticks: the date of an answer plus the monotonic time since. If
-    /// there was no answer yet, `draft` is sent, and its result is ignored.
+    /// there was no answer for a minute, `draft` is sent, and its result is ignored.
     ///
     /// # Errors
     /// There was no answer, or it has no date.
     pub(super) fn date(&self, draft: &Draft) -> Result<u64> {
-        if let Some(date) = self.known_date() {
+        if let Some(date) = self.recent_date() {
             return Ok(date);
         }
         let sent = self.read(draft, response::text);
-        self.known_date().map_or_else(
+        self.recent_date().map_or_else(
             || {
                 sent?;
                 let text = format!("{} sent an answer without a date", self.endpoint.name());
@@ -411,18 +423,28 @@ impl Exchange {
         )
     }
 
-    fn known_date(&self) -> Option<u64> {
-        let (date, at) = (*self.dated.lock())?;
-        Some(date.saturating_add(ticks_in(self.clock.monotonic().saturating_sub(at))))
+    fn recent_date(&self) -> Option<u64> {
+        let dated = (*self.dated.lock())?;
+        let (wall, monotonic) = (self.clock.now(), self.clock.monotonic());
+        // The monotonic clock may stand still while the machine is suspended.
+        let age =
+            wall.abs_diff(dated.wall).max(ticks_in(monotonic.saturating_sub(dated.monotonic)));
+        (age <= DATE_AGE_MAX).then(|| dated.at(monotonic))
     }
 
-    /// Learns the service's time. Dates are rounded down to seconds, and answers may overtake each
-    /// other, so the time does not go back by less than `BACK_TICKS`.
-    fn learn_date(&self, response: &Response) {
-        let Some(date) = response.header("Date").and_then(time::read_http) else { return };
-        let known = self.known_date().filter(|known| *known <= date.ticks() + BACK_TICKS);
-        let date = date.ticks().max(known.unwrap_or(0));
-        *self.dated.lock() = Some((date, self.clock.monotonic()));
+    /// Learns the service's time from an answer at the primary location to a request that was sent
+    /// at `sent`. Dates are rounded down to seconds, and answers may overtake each other, so the
+    /// latest date counts. But a time that is later than this answer permits shows that the
+    /// service's clock was set back, and is forgotten.
+    fn learn_date(&self, response: &Response, sent: Duration) {
+        let date = response.header("Date").filter(|_| response::is_of_client(response));
+        let Some(date) = date.and_then(time::read_http) else { return };
+        let mut dated = self.dated.lock();
+        let (wall, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let latest = date.ticks() + TICKS_PER_SECOND + ticks_in(monotonic.saturating_sub(sent));
+        let known = dated.map(|dated| dated.at(monotonic)).filter(|known| *known <= latest);
+        let ticks = date.ticks().max(known.unwrap_or(0));
+        *dated = Some(Dated { ticks, wall, monotonic });
     }
 
     /// Learns from the `Date` of an answer how far this machine's clock is wrong. Returns whether
@@ -539,6 +561,13 @@ impl Exchange {
     /// Returns the time that the service has for a request. Later the request has no effect.
     fn service_time(&self) -> Duration {
         Duration::from_secs(self.options.timeout.as_secs().clamp(1, SERVICE_SECONDS_MAX))
+    }
+}
+
+impl Dated {
+    /// Returns the service's time at a time of the monotonic clock.
+    fn at(self, monotonic: Duration) -> u64 {
+        self.ticks.saturating_add(ticks_in(monotonic.saturating_sub(self.monotonic)))
     }
 }
 

@@ -55,6 +55,15 @@ fn refusal(response: &Response) -> Refusal {
     }
 }
 
+/// Whether an answer is of the service, to a client that it knows. The other answers of a service
+/// show the clock by which it checks signatures, and those of a proxy show the proxy's clock.
+pub(super) fn is_of_client(response: &Response) -> bool {
+    let is_marked =
+        ["x-ms-request-id", "x-ms-version"].iter().any(|name| response.header(name).is_some());
+    let is_known = response.header("x-ms-error-code") != Some("AuthenticationFailed");
+    is_marked && is_known && !matches!(response.status, 300..=399)
+}
+
 /// Returns the pause before a repeat for which the service asks, in seconds or until a time. `now`
 /// is the time of the service in ticks.
 pub(super) fn retry_after(response: &Response, now: u64) -> Duration {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, TICKS_PER_SECOND};
 use crate::error::{ErrorKind, Result};
 use crate::model::{DateTime, ETag, Entity};
 use crate::rest::protocol::time;
@@ -42,8 +42,10 @@ enum Step {
     /// A refused signature, with this time of the service's clock.
     Skewed(&'static str),
     EmptyPage,
-    /// A refusal with this date.
+    /// A refusal by the service with this date.
     Dated(&'static str),
+    /// An answer with this status, these headers and this date.
+    Strange(u16, &'static [(&'static str, &'static str)], &'static str),
 }
 use Step::*;
 
@@ -99,9 +101,15 @@ impl Transport for Script {
                 answer(200, vec![header("ETag", etag)], keys)
             }
             Cut => answer(202, vec![header("Content-Type", "multipart/mixed")], "--".to_owned()),
-            Skewed(date) | Dated(date) => {
-                let date = time::http(DateTime::parse(date).unwrap());
-                answer(403, vec![header("Date", &date)], String::new())
+            Skewed(date) => answer(403, vec![header("Date", &http(date))], String::new()),
+            Dated(date) => {
+                let headers = vec![header("Date", &http(date)), header("x-ms-version", "1")];
+                answer(403, headers, String::new())
+            }
+            Strange(status, others, date) => {
+                let others = others.iter().map(|(name, value)| header(name, value));
+                let headers = others.chain([header("Date", &http(date))]).collect();
+                answer(status, headers, String::new())
             }
             EmptyPage => answer(200, vec![], "{\"value\":[]}".to_owned()),
         }
@@ -111,6 +119,11 @@ impl Transport for Script {
         self.trace.lock().push(if time >= SERVICE_TIME { "wait" } else { "pause" });
         self.waits.lock().push(time);
     }
+}
+
+/// Returns a time as in a header.
+fn http(text: &str) -> String {
+    time::http(DateTime::parse(text).unwrap())
 }
 
 fn scripted(steps: &[Step], options: RemoteOptions, url: &str) -> (Remote, Arc<Script>) {
@@ -497,7 +510,6 @@ fn the_clock_of_the_service_is_learnt_over_tls_only() {
         let dates: Vec<String> = script.requests.lock().iter().map(date).collect();
         (results.map(|result| result.is_ok()), dates)
     };
-    let http = |text| time::http(DateTime::parse(text).unwrap());
     let later = "2024-02-03T05:05:06Z";
     let (done, seen) = dates("https://acme.example.com", &[Skewed(later), Done, Done]);
     assert_eq!((done, seen), ([true, true], [http(NOW), http(later), http(later)].to_vec()));
@@ -520,15 +532,67 @@ fn the_time_of_the_service_is_that_of_its_answers() {
     let at = |text| DateTime::parse(text).unwrap();
     assert_eq!(remote.now().unwrap(), at(noon), "a refusal has a date, too");
     assert_eq!(remote.now().unwrap(), at(noon), "no more requests");
-    for (date, expected) in [(before, noon), (second, second), (hour_before, hour_before)] {
+    for (date, expected) in [(before, before), (second, second), (hour_before, hour_before)] {
         script.steps.lock().push_back(Dated(date));
         remote.get("parts", "p", "r", &[]).unwrap_err();
         assert_eq!(remote.now().unwrap(), at(expected), "{date}");
     }
-    script.clock.get().unwrap().advance(Duration::from_secs(90));
-    assert_eq!(remote.now().unwrap(), at("2013-02-03T11:01:30Z"), "monotonic time is added");
+    let clock = script.clock.get().unwrap();
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(remote.now().unwrap(), at("2013-02-03T11:00:50Z"), "monotonic time is added");
+    // An answer that was overtaken changes nothing, and a clock that was set back is believed.
+    for (date, expected) in [
+        ("2013-02-03T11:00:49Z", "2013-02-03T11:00:50Z"),
+        ("2013-02-03T11:00:48Z", "2013-02-03T11:00:48Z"),
+    ] {
+        script.steps.lock().push_back(Dated(date));
+        remote.get("parts", "p", "r", &[]).unwrap_err();
+        assert_eq!(remote.now().unwrap(), at(expected), "{date}");
+    }
     let (remote, _) = scripted(&[EmptyPage], RemoteOptions::new(), url);
     assert!(remote.now().unwrap_err().to_string().contains("an answer without a date"));
+}
+
+#[test]
+fn the_time_of_the_service_is_requested_again_after_a_minute_and_a_suspension() {
+    let steps = [Dated("2013-02-03T12:00:00Z")];
+    let (remote, script) = scripted(&steps, RemoteOptions::new(), "http://127.0.0.1:1/acme");
+    remote.now().unwrap();
+    let clock = script.clock.get().unwrap();
+    clock.advance(Duration::from_secs(61));
+    let (minute, hour) = ("2013-02-03T12:01:05Z", "2013-02-03T13:00:00Z");
+    script.steps.lock().push_back(Dated(minute));
+    assert_eq!(remote.now().unwrap(), DateTime::parse(minute).unwrap());
+    // The monotonic clock stands still while the machine is suspended.
+    clock.jump(DateTime::parse(NOW).unwrap().ticks() + 3_600 * TICKS_PER_SECOND);
+    script.steps.lock().push_back(Dated(hour));
+    assert_eq!(remote.now().unwrap(), DateTime::parse(hour).unwrap());
+    assert!(script.steps.lock().is_empty());
+}
+
+#[test]
+fn the_time_of_a_proxy_a_copy_or_a_refused_signature_is_not_that_of_the_service() {
+    let later = "2024-02-03T04:15:06Z";
+    const VERSION: (&str, &str) = ("x-ms-version", "1");
+    const REFUSED: (&str, &str) = ("x-ms-error-code", "AuthenticationFailed");
+    for step in [
+        Strange(502, &[("Via", "proxy")], later),
+        Strange(307, &[VERSION], later),
+        Strange(403, &[VERSION, REFUSED], later),
+    ] {
+        let options = RemoteOptions::new().retries(RetryPolicy::none());
+        let (remote, _) = scripted(&[Dated(NOW), step], options, "http://127.0.0.1:1/acme");
+        remote.now().unwrap();
+        remote.get("parts", "p", "r", &[]).unwrap_err();
+        assert_eq!(remote.now().unwrap(), DateTime::parse(NOW).unwrap());
+    }
+    let options = RemoteOptions::new().secondary(true);
+    let steps = [Dated(NOW), Lost, Strange(403, &[VERSION], later)];
+    let (remote, script) = scripted(&steps, options, "https://acme.table.example.com");
+    remote.now().unwrap();
+    remote.get("parts", "p", "r", &[]).unwrap_err();
+    assert!(script.requests.lock()[2].url.contains("acme-secondary.table"));
+    assert_eq!(remote.now().unwrap(), DateTime::parse(NOW).unwrap());
 }
 
 #[test]
