@@ -188,7 +188,8 @@ impl Behaviour {
     }
 
     /// Whether the partition of a request, or the range of partitions of the rule, is being moved.
-    /// It follows from the seed and the time, so moves need no state.
+    /// It follows from the seed and the time, so moves need no state. A request that names no
+    /// partition is in none that is moved.
     fn is_offline(
         &self,
         rule: &Rule,
@@ -196,7 +197,7 @@ impl Behaviour {
         (period, offline): (Duration, [Duration; 2]),
         now: Duration,
     ) -> bool {
-        let moved = rule.prefix.as_deref().or(asked.partition).unwrap_or_default();
+        let Some(moved) = rule.prefix.as_deref().or(asked.partition) else { return false };
         let period = micros(period);
         let (index, at) = (micros(now) / period, micros(now) % period);
         let table = asked.table.to_ascii_lowercase();

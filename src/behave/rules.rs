@@ -154,7 +154,19 @@ pub(super) fn read(text: &str) -> Result<Vec<Rule>> {
     if rules.len() > RULES_MAX {
         return Err(refused(format!("there are more than {RULES_MAX} rules")));
     }
-    rules.into_iter().enumerate().map(|(index, rule)| read_rule(index + 1, rule)).collect()
+    let mut read: Vec<Rule> = Vec::with_capacity(rules.len());
+    for (index, rule) in rules.into_iter().enumerate() {
+        let rule = read_rule(index + 1, rule)?;
+        if let Some(same) = read.iter().position(|other| other.name == rule.name) {
+            let name = rule.name;
+            let (rule, other) = (index + 1, same + 1);
+            return Err(refused(format!(
+                "rule {rule}: \"name\" is \"{name}\", as of rule {other}"
+            )));
+        }
+        read.push(rule);
+    }
+    Ok(read)
 }
 
 fn read_rule(number: usize, rule: Value) -> Result<Rule> {
@@ -247,7 +259,10 @@ impl Fields {
             "lost" => Action::Lost,
             "cut" => Action::Cut,
             "delay" => Action::Delay(self.delay()?),
-            "short_page" => Action::ShortPage(self.count("entities")?.unwrap_or(1) as usize),
+            "short_page" => {
+                let most = self.count("entities")?.unwrap_or(1);
+                Action::ShortPage(usize::try_from(most).unwrap_or(usize::MAX))
+            }
             "empty_page" => Action::EmptyPage,
             "table_being_deleted" => {
                 let seconds = self.number("seconds", [0.0, SECONDS_MAX])?;

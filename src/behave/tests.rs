@@ -99,9 +99,11 @@ fn rules_have_times_and_partitions_are_offline_once_in_a_period() {
     );
     let fate = |asked: Asked<'_>| behaviour.decide(&asked).fate.is_some();
     let (mut late, mut offline) = (Vec::new(), Vec::new());
+    let scan = Asked { partition: None, ..asked(Operation::Insert, "", &[]) };
     for second in 0..200 {
         late.extend(fate(asked(Operation::Get, "p", &["r"])).then_some(second));
         offline.extend(fate(asked(Operation::Insert, "p", &["r"])).then_some(second));
+        assert!(!fate(scan), "it names no partition");
         clock.advance(Duration::from_secs(1));
     }
     assert_eq!(late, [10, 11]);
@@ -201,6 +203,10 @@ fn errors_name_the_rule_and_the_field() {
             "rule 1 (busy): \"rate\" has other fields than \"partition\" and \"account\"",
         ),
         (r#"[{"do":"busy","from":2,"until":2}]"#, "rule 1 (busy): \"until\" is not after \"from\""),
+        (
+            r#"[{"do":"busy"},{"do":"lost","name":"busy 1"}]"#,
+            "rule 2: \"name\" is \"busy 1\", as of rule 1",
+        ),
         (r#"[{"do":"delay"}]"#, "rule 1 (delay): \"ms\" is missing, and so is \"mean_ms\""),
         (r#"[{"do":"delay","ms":[2,1]}]"#, "rule 1 (delay): \"ms\" has its least number second"),
         (

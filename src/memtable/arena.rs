@@ -1,5 +1,6 @@
 //! Stores a memtable's nodes in append-only chunks, and links them. Uses `unsafe` code for this. A
-//! node consists of a [`Header`], a [`History`] if the key has older entries, the key and the row.
+//! node consists of a [`Header`], a [`History`] if the key has older entries, the key and the row. If
+//! the previous node is not near, its [`Handle`] follows.
 //!
 //! Invariants
 //! * a node never moves or changes, and is released only with the arena;

@@ -19,6 +19,12 @@ impl Continuation {
         Self { store: store.to_owned(), partition, row }
     }
 
+    /// Returns the keys after which the page begins.
+    #[cfg(feature = "json")]
+    pub(super) fn keys(&self) -> [&str; 2] {
+        [&self.partition, &self.row]
+    }
+
     /// Checks that the store with this name returned the continuation.
     pub(crate) fn of(&self, store: &str) -> Result<(&str, &str)> {
         match self.store == store {

@@ -96,46 +96,41 @@ impl<S: TableStore> Misbehaving<S> {
         self.behaviour.done().map(|(name, _, count)| (name.to_owned(), count)).collect()
     }
 
-    /// Decides about a request, and waits for its delay.
-    ///
-    /// # Errors
-    /// That of a request that must not be carried out.
-    fn decide(
+    /// Decides about a request, carries it out with `run`, and waits for the delay of the answer.
+    fn carry_out<T>(
         &self,
         operation: Operation,
         table: &str,
-        partition: Option<&str>,
-        rest: &[&str],
-    ) -> Result<Option<Fate>> {
+        (partition, rest): (Option<&str>, &[&str]),
+        run: impl FnOnce(Option<Fate>) -> Result<T>,
+    ) -> Result<T> {
         let asked = Asked { account: "", operation, table, partition, rest };
         let decision = self.behaviour.decide(&asked);
+        let answer = run(decision.fate);
         if !decision.delay.is_zero() {
             (self.wait)(decision.delay);
         }
-        match decision.fate {
-            Some(Fate::Refused(code)) => Err(Error::refused(code)),
-            fate => Ok(fate),
-        }
+        answer
     }
 
     fn write<T>(
         &self,
         operation: Operation,
         table: &str,
-        (partition, rest): (Option<&str>, &[&str]),
+        keys: (Option<&str>, &[&str]),
         write: impl FnOnce(&S) -> Result<T>,
     ) -> Result<T> {
-        let unknown = || Error::new(ErrorKind::OutcomeUnknown, "no answer to a write");
-        match self.decide(operation, table, partition, rest) {
+        let unknown = || Err(Error::new(ErrorKind::OutcomeUnknown, "no answer to a write"));
+        self.carry_out(operation, table, keys, |fate| match fate {
             // A client cannot know whether the request had its effect.
-            Err(error) if error.kind() == ErrorKind::Timeout => Err(unknown()),
-            Err(error) => Err(error),
-            Ok(None | Some(Fate::Page(_) | Fate::Refused(_))) => write(&self.store),
-            Ok(Some(Fate::TimedOutAfter | Fate::Lost | Fate::Cut(_))) => {
+            Some(Fate::Refused(Code::OperationTimedOut)) => unknown(),
+            Some(Fate::Refused(code)) => Err(Error::refused(code)),
+            Some(Fate::TimedOutAfter | Fate::Lost | Fate::Cut(_)) => {
                 drop(write(&self.store));
-                Err(unknown())
+                unknown()
             }
-        }
+            None | Some(Fate::Page(_)) => write(&self.store),
+        })
     }
 
     /// Reads; `read` gets the maximum number of entities of a page.
@@ -143,17 +138,18 @@ impl<S: TableStore> Misbehaving<S> {
         &self,
         operation: Operation,
         table: &str,
-        (partition, rest): (Option<&str>, &[&str]),
+        keys: (Option<&str>, &[&str]),
         read: impl FnOnce(&S, usize) -> Result<T>,
     ) -> Result<T> {
-        match self.decide(operation, table, partition, rest)? {
+        self.carry_out(operation, table, keys, |fate| match fate {
+            Some(Fate::Refused(code)) => Err(Error::refused(code)),
             Some(Fate::TimedOutAfter) => Err(Error::refused(Code::OperationTimedOut)),
             Some(Fate::Lost | Fate::Cut(_)) => {
                 Err(Error::new(ErrorKind::Io, "no complete answer to a read"))
             }
             Some(Fate::Page(most)) => read(&self.store, most),
-            None | Some(Fate::Refused(_)) => read(&self.store, usize::MAX),
-        }
+            None => read(&self.store, usize::MAX),
+        })
     }
 }
 
@@ -172,7 +168,7 @@ impl<S: TableStore> TableStore for Misbehaving<S> {
     }
 
     fn tables(&self) -> Result<Vec<String>> {
-        self.read(Operation::Tables, "", (None, &[]), |store, _| store.tables())
+        self.read(Operation::Tables, "", (None, &[""]), |store, _| store.tables())
     }
 
     fn get(&self, table: &str, pk: &str, rk: &str, select: &[&str]) -> Result<Option<Entity>> {
@@ -217,20 +213,22 @@ impl<S: TableStore> TableStore for Misbehaving<S> {
         let filter: Filter =
             if page.filter.is_empty() { Filter::all() } else { page.filter.parse()? };
         let position = page.continuation.filter(|next| next.of(EMPTY).is_err());
-        let text = position.map(Continuation::to_string).unwrap_or_default();
-        let keys = (partition_of(&filter), &[page.filter, &*text][..]);
+        let [partition, row] = position.map_or(["", ""], Continuation::keys);
+        let keys = (partition_of(&filter), &[page.filter, partition, row][..]);
         self.read(Operation::Query, table, keys, |store, most| {
-            if most == 0 {
-                let first = || Continuation::new(EMPTY, String::new(), String::new());
-                let next = Some(position.cloned().unwrap_or_else(first));
-                return Ok(EntityPage { entities: Vec::new(), next });
-            }
             let top = match page.top {
                 0 if most == usize::MAX => 0,
-                0 => most.min(1_000),
-                top => top.min(most),
+                0 => most.clamp(1, 1_000),
+                top => top.min(most.max(1)),
             };
-            store.query(table, &PageQuery { top, continuation: position, ..*page })
+            // A store cannot be asked for an empty page, but may refuse the query.
+            let found = store.query(table, &PageQuery { top, continuation: position, ..*page })?;
+            if most > 0 {
+                return Ok(found);
+            }
+            let first = || Continuation::new(EMPTY, String::new(), String::new());
+            let next = Some(position.cloned().unwrap_or_else(first));
+            Ok(EntityPage { entities: Vec::new(), next })
         })
     }
 
@@ -331,7 +329,57 @@ mod tests {
             }
         };
         created.unwrap();
-        assert_eq!((tries, waited.load(Ordering::Relaxed)), (28, 1500 * 29));
+        assert_eq!((tries, waited.load(Ordering::Relaxed)), (27, 1500 * 28));
+    }
+
+    #[test]
+    fn pages_of_two_databases_have_the_same_failures() {
+        let outcomes = || {
+            let rules =
+                r#"[{"do":"busy","percent":50,"operations":["query"]},{"do":"short_page"}]"#;
+            let store = store(rules);
+            for row in 0..20 {
+                store.insert("Tab", &Entity::new("p", format!("{row}"))).unwrap();
+            }
+            let (mut outcomes, mut next) = (Vec::new(), None);
+            loop {
+                let page = PageQuery { continuation: next.as_ref(), ..PageQuery::default() };
+                let found = store.query("Tab", &page);
+                outcomes.push(found.is_ok());
+                let Ok(found) = found else { continue };
+                next = found.next;
+                if next.is_none() {
+                    break;
+                }
+            }
+            outcomes
+        };
+        let first = outcomes();
+        assert_eq!(first, outcomes());
+        assert!(first.contains(&false) && first.len() > 20);
+    }
+
+    #[test]
+    fn an_empty_page_is_of_a_query_that_the_store_accepts() {
+        let store = store(r#"[{"do":"empty_page","first":1}]"#);
+        let missing = store.query("Missing", &PageQuery::default()).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        assert!(store.query("Tab", &PageQuery::default()).unwrap().entities.is_empty());
+    }
+
+    #[test]
+    fn an_answer_is_late_after_its_effect() {
+        let db = Arc::new(Db::open_in_memory().unwrap());
+        db.create_table("Tab").unwrap();
+        let (inside, seen) = (Arc::clone(&db), Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&seen);
+        let rules = r#"[{"do":"delay","ms":1}]"#;
+        let store = Misbehaving::new(Db::clone(&db), rules, 1).unwrap().wait(move |_| {
+            let found = inside.get("Tab", "p", "r", &[]).unwrap();
+            count.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
+        });
+        store.insert("Tab", &Entity::new("p", "r")).unwrap();
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
     }
 
     #[test]

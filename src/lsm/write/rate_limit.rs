@@ -32,7 +32,7 @@ const SECOND: u64 = 1_000_000_000;
 ///
 /// Partitions share two fixed tables of such times. The hash of a partition selects one slot in
 /// each table, and the lesser of the two times is used. The tables take 256 KiB for any number of
-/// partitions. No partition can exceed its target, but a partition that shares both slots with busy
+/// partitions, once there is a target for partitions and an entity of a partition was charged. No partition can exceed its target, but a partition that shares both slots with busy
 /// ones gets less. With n partitions active within the last second, the probability that it shares
 /// both slots is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
@@ -45,6 +45,7 @@ pub(crate) struct RateLimit {
 /// The times until which the targets are used up, in nanoseconds.
 struct Used {
     database: u64,
+    /// Empty until an entity is charged to a partition.
     partitions: [Box<[u64]>; 2],
 }
 
@@ -59,11 +60,10 @@ struct Demand {
 impl RateLimit {
     pub(crate) fn new(targets: Targets) -> Self {
         let cost = |rate: u32| SECOND.checked_div(u64::from(rate)).unwrap_or(0);
-        let table = || vec![0; PLACES].into_boxed_slice();
         Self {
             partition: cost(targets.partition_entities_per_second),
             database: cost(targets.database_entities_per_second),
-            used: Mutex::new(Used { database: 0, partitions: [table(), table()] }),
+            used: Mutex::new(Used { database: 0, partitions: Default::default() }),
         }
     }
 
@@ -77,9 +77,7 @@ impl RateLimit {
             return Err(Error::refused_with(Code::ServerBusy, message));
         }
         let admits = |demand: &Demand| {
-            let [low, high] = places(demand.partition);
-            let until = used.partitions[0][low].min(used.partitions[1][high]);
-            passes(until, self.partition, demand.entities, now)
+            passes(used.until(demand.partition), self.partition, demand.entities, now)
         };
         if !demands.iter().filter(|demand| demand.partition != 0).all(admits) {
             return Err(Error::refused(Code::ServerBusy));
@@ -98,11 +96,22 @@ impl RateLimit {
             *until = (*until).max(now).saturating_add(cost.saturating_mul(demand.entities));
         };
         move_on(&mut used.database, self.database);
-        if demand.partition != 0 {
+        if demand.partition != 0 && self.partition != 0 {
+            if used.partitions[0].is_empty() {
+                used.partitions = [(); 2].map(|()| vec![0; PLACES].into_boxed_slice());
+            }
             let [low, high] = places(demand.partition);
             move_on(&mut used.partitions[0][low], self.partition);
             move_on(&mut used.partitions[1][high], self.partition);
         }
+    }
+}
+
+impl Used {
+    /// Returns the time until which the target of a partition is used up.
+    fn until(&self, partition: u64) -> u64 {
+        let times = self.partitions.iter().zip(places(partition));
+        times.filter_map(|(table, at)| table.get(at)).min().copied().unwrap_or(0)
     }
 }
 
@@ -231,6 +240,16 @@ mod tests {
         let error = rate_limit.admit(&[Demand { partition: c, entities: 1 }], at_once).unwrap_err();
         assert_eq!((error.code(), error.status()), ("ServerBusy", 503));
         assert!(error.is_transient());
+    }
+
+    #[test]
+    fn memory_is_taken_for_partitions_with_a_target_only() {
+        for (rate_limit, partition, is_taken) in
+            [(new(10, 0), 0, false), (new(0, 10), 7, false), (new(10, 0), 7, true)]
+        {
+            assert_eq!(passed(&rate_limit, partition, 1, 1, Duration::ZERO), 1);
+            assert_eq!(!rate_limit.used.lock().partitions[0].is_empty(), is_taken);
+        }
     }
 
     #[test]
