@@ -134,7 +134,8 @@ impl Db {
     ///
     /// # Errors
     /// `AlreadyExists` if `table` has entities between these keys; `Busy` while a snapshot reads
-    /// deleted entities between them, or while concurrent writes do not pause; `NotFound` for a
+    /// deleted entities between them, or while concurrent writes do not pause; `ServerBusy` if a
+    /// [gate](Self::gate) is closed between them, in either mode; `NotFound` for a
     /// path without a database; `InvalidInput` if it has several tables and none of this name;
     /// `Locked`; `Corruption`, `Io`, `StorageFull`. After an error the table has its previous
     /// contents.

@@ -67,6 +67,36 @@ fn a_read_only_span_refuses_every_write() {
 }
 
 #[test]
+fn a_gate_refuses_an_import_that_touches_its_span() {
+    let fs = MemFs::new();
+    let (db, other) = (options(&fs).open("db").unwrap(), options(&fs).open("other").unwrap());
+    three_partitions(&db);
+    db.export_range("parts", KeyRange::partitions("a"..="c"), "moving").unwrap();
+    let parts = other.create_table("parts").unwrap();
+    let held = KeyRange::partition("b");
+    for mode in [GateMode::ReadOnly, GateMode::Offline] {
+        other.gate("parts", held.clone(), mode).unwrap();
+        check_busy(other.import_range("moving", "parts"));
+    }
+    assert!(parts.get("a", "1").unwrap().is_none(), "it has no effect");
+    other.lift_gate("parts", held).unwrap();
+    // Gates outside of the imported keys block nothing.
+    other.gate("parts", KeyRange::partitions("d"..), GateMode::ReadOnly).unwrap();
+    assert_eq!(other.import_range("moving", "parts").unwrap().entities, 9);
+    // A gate that is closed during the import holds, too.
+    db.create_table("empty").unwrap();
+    let mut is_closed = false;
+    let during = db.import_range_with("moving", "empty", |_| {
+        if !is_closed {
+            db.gate("empty", KeyRange::all(), GateMode::ReadOnly).unwrap();
+            is_closed = true;
+        }
+    });
+    check_busy(during);
+    assert_eq!(db.table("empty").unwrap().scan(KeyRange::all()).count().unwrap(), 0);
+}
+
+#[test]
 fn an_offline_span_refuses_every_read_that_touches_it() {
     let db = Db::open_in_memory().unwrap();
     let table = three_partitions(&db);

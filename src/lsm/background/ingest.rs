@@ -61,7 +61,8 @@ impl Maintenance {
     ///    dead entries away first.
     /// 2. Write the rows in key order, under the new table's id, into new files. Sync the files and
     ///    the directory.
-    /// 3. Under the install lock and the commit lock, check again that the span is empty. Choose a
+    /// 3. Under the install lock and the commit lock, check again that the span is empty, and that
+    ///    no gate is closed there. Choose a
     ///    Seq above all assigned Seqs and above the Seqs of all rows in the files. One edit adds
     ///    the files with this Seq as `visible_from`.
     /// 4. Publish this Seq like that of a commit. Readers at this Seq or later see the rows;
@@ -70,7 +71,8 @@ impl Maintenance {
     ///    The change feed reports them (`wal_retention`).
     ///
     /// # Errors
-    /// `AlreadyExists` if the span has entities; `Busy` if a snapshot still reads entries deleted
+    /// `AlreadyExists` if the span has entities; `ServerBusy` if a gate is closed there; `Busy` if a
+    /// snapshot still reads entries deleted
     /// there, or if other writes or merges interfere repeatedly; `NotFound` if the table was
     /// dropped; `StorageFull`, also because of the limit on disk use; `Io`, `Poisoned`; damage in
     /// the source.
@@ -81,6 +83,7 @@ impl Maintenance {
         span: &Span,
         progress: OnRows<'_>,
     ) -> Result<Ingested> {
+        self.check_gates(span)?;
         let mut known = self.check_span_empty(span)?;
         let _work = self.state.work()?;
         let files = self.write_rows(source, gate, progress)?;
@@ -110,6 +113,18 @@ impl Maintenance {
         }
         self.discard(&files);
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
+    }
+
+    /// Checks that no closed gate overlaps `span`. Returns false if the commit that closes one is
+    /// not published yet and may still fail.
+    ///
+    /// # Errors
+    /// `ServerBusy`.
+    fn check_gates(&self, span: &Span) -> Result<bool> {
+        match self.writer.gates.closed_over(span) {
+            Some(at) if at <= self.reader().published() => Err(Error::refused(Code::ServerBusy)),
+            closed => Ok(closed.is_none()),
+        }
     }
 
     /// Checks that `span` is empty (step 1 of [`ingest`](Self::ingest)). Returns the files
@@ -185,7 +200,7 @@ impl Maintenance {
     }
 
     /// Adds the files to the version (step 3 of [`ingest`](Self::ingest)). Returns false if an
-    /// entry may have been added to the span.
+    /// entry may have been added to the span, or a gate may be closed there.
     fn install_rows(
         &self,
         files: &[NewFile],
@@ -203,9 +218,11 @@ impl Maintenance {
         let mut state = self.writer.group_commit.lock();
         state.check()?;
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
+        let is_open = self.check_gates(span)?;
         let view = self.reader().view.load_full();
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
-        if holds_any(&view, span)
+        if !is_open
+            || holds_any(&view, span)
             || is_under_range_tombstone(&view, span)
             || holds_older(&view, &whole_table(gate.table), newest)
         {

@@ -4,7 +4,8 @@
 //! Invariants
 //! * if no gate is closed, a read only loads one counter;
 //! * a commit that removes whole spans (by a table drop, a range deletion or an expiry) is not
-//!   refused by a gate, because moving a range ends with such a commit.
+//!   refused by a gate, because moving a range ends with such a commit. An import adds rows, and is
+//!   refused.
 //!
 //! Not here: closing gates when opening (`table::catalog`), the gate of a table (`batch::Gate`).
 
@@ -149,6 +150,12 @@ impl Gates {
         let gates = self.closed.load();
         let gate = |key| gates.iter().find(|(gate, _)| gate.span.contains(key));
         keys.find_map(gate).map(|(_, seq)| *seq)
+    }
+
+    /// If a closed gate overlaps `span`, returns the commit that closed the gate.
+    pub(in crate::lsm) fn closed_over(&self, span: &Span) -> Option<Seq> {
+        let gates = self.closed.load();
+        gates.iter().find(|(gate, _)| gate.span.overlaps(span)).map(|(_, seq)| *seq)
     }
 }
 

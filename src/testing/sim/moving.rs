@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use crate::error::ErrorKind;
+use crate::error::{Code, ErrorKind};
 use crate::options::Durability;
 
 use super::counts::Event;
@@ -68,8 +68,12 @@ impl Runner {
         for _ in 0..2 {
             self.scan(table, &Scan { top: Some(1), page: None, at: None, ..scan.clone() })?;
         }
+        let is_gate_of = |gate: &Scan| rows.iter().any(|row| gate.covers(&row.pk, &row.rk));
+        let is_gated = self.oracle.gates(table).any(is_gate_of);
+        let has_gates = self.oracle.gates(table).next().is_some();
         let change = Change::Import { table: table.to_owned(), rows };
         match self.engine.db().import_range(path, table) {
+            Ok(_) if is_gated => Err("import: it passed a gate".to_owned()),
             Ok(_) => {
                 let seq = self.engine.published();
                 self.accepted(&change, 0, seq, Durability::Sync)?;
@@ -81,6 +85,7 @@ impl Runner {
                 self.oracle.pending.push(change);
                 line(format!("{}: {}", error.code(), error.chain()))
             }
+            Err(error) if has_gates && error.code() == Code::ServerBusy.as_str() => line("gated"),
             // The import is refused because a snapshot or iterator still reads the deleted rows.
             Err(error)
                 if error.kind() == ErrorKind::Busy

@@ -248,7 +248,8 @@ impl Oracle {
         }
     }
 
-    fn gates(&self, table: &str) -> impl Iterator<Item = &Scan> {
+    /// Returns the bounds of the closed gates of a table.
+    pub fn gates(&self, table: &str) -> impl Iterator<Item = &Scan> {
         self.tables.get(&table.to_lowercase()).into_iter().flat_map(|table| table.gates.keys())
     }
 
