@@ -2,7 +2,8 @@
 //! CSV files, and writes and reads that any store has.
 //!
 //! The files are those of `examples/data`. If the variable ROWSTONE_FLIGHTS is set, it names
-//! another file of flights, such as that of the whole year; `weather.csv.gz` is in the same directory.
+//! another file of flights, such as that of the whole year; `weather.csv.gz` is in the same
+//! directory.
 
 #![expect(dead_code, reason = "each program uses a part of it")]
 

@@ -1,6 +1,5 @@
-//! Stores a memtable's nodes in append-only chunks, and links them. Uses `unsafe` code for this. A
-//! node consists of a [`Header`], a [`History`] if the key has older entries, the key and the row. If
-//! the previous node is not near, its [`Handle`] follows.
+//! Stores and links a memtable's nodes in append-only chunks, with `unsafe` code. A node consists of
+//! [`Header`], [`History`] if the key has older entries, key, row, and [`Handle`] if `FAR_PREV`.
 //!
 //! Invariants
 //! * a node never moves or changes, and is released only with the arena;

@@ -62,20 +62,18 @@ impl Maintenance {
     /// 2. Write the rows in key order, under the new table's id, into new files. Sync the files and
     ///    the directory.
     /// 3. Under the install lock and the commit lock, check again that the span is empty, and that
-    ///    no gate is closed there. Choose a
-    ///    Seq above all assigned Seqs and above the Seqs of all rows in the files. One edit adds
-    ///    the files with this Seq as `visible_from`.
+    ///    no gate is closed there. Choose a Seq above all assigned Seqs and above the Seqs of all
+    ///    rows in the files. One edit adds the files with this Seq as `visible_from`.
     /// 4. Publish this Seq like that of a commit. Readers at this Seq or later see the rows;
     ///    earlier snapshots never do.
     /// 5. A second edit under the same locks, and a sync, make the rows visible to other processes.
     ///    The change feed reports them (`wal_retention`).
     ///
     /// # Errors
-    /// `AlreadyExists` if the span has entities; `ServerBusy` if a gate is closed there; `Busy` if a
-    /// snapshot still reads entries deleted
-    /// there, or if other writes or merges interfere repeatedly; `NotFound` if the table was
-    /// dropped; `StorageFull`, also because of the limit on disk use; `Io`, `Poisoned`; damage in
-    /// the source.
+    /// `AlreadyExists` if the span has entities; `ServerBusy` if a gate is closed there; `Busy` if
+    /// a snapshot still reads entries deleted there, or if other writes or merges interfere
+    /// repeatedly; `NotFound` if the table was dropped; `StorageFull`, also because of the limit on
+    /// disk use; `Io`, `Poisoned`; damage in the source.
     pub(crate) fn ingest(
         &self,
         source: &mut Scan,

@@ -32,9 +32,10 @@ const SECOND: u64 = 1_000_000_000;
 ///
 /// Partitions share two fixed tables of such times. The hash of a partition selects one slot in
 /// each table, and the lesser of the two times is used. The tables take 256 KiB for any number of
-/// partitions, once there is a target for partitions and an entity of a partition was charged. No partition can exceed its target, but a partition that shares both slots with busy
-/// ones gets less. With n partitions active within the last second, the probability that it shares
-/// both slots is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
+/// partitions, from the first entity on that counts against a partition's target. No partition can
+/// exceed its target, but a partition that shares both slots with busy ones gets less. With n
+/// partitions active within the last second, the probability that it shares both slots is about
+/// (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
     /// The nanoseconds by which one entity advances the partition's time; 0 without a target.
     partition: u64,

@@ -6,10 +6,8 @@ use hyper::header::DATE;
 
 use super::batches::{changeset, insert};
 use super::*;
-use crate::Entity;
 use crate::behave::Behaviour;
 use crate::rest::reply::{Delivery, End};
-use crate::store::{Misbehaving, PageQuery, TableStore as _};
 
 const ANN: &str = r#"{"PartitionKey":"p","RowKey":"ann"}"#;
 
@@ -96,47 +94,6 @@ fn pages_are_short_or_empty_and_have_continuations() {
         address = format!("people()?NextPartitionKey={partition}&NextRowKey={row}");
     }
     assert_eq!(sizes, [0, 2, 0, 1]);
-}
-
-#[test]
-fn a_service_and_a_store_in_the_process_decide_alike() {
-    let rules = r#"[{"do":"busy","percent":50,"operations":["query","tables"]},
-                    {"do":"empty_page","percent":20},{"do":"short_page"}]"#;
-    let site = Site::misbehaving(rules);
-    let store = Misbehaving::new(Db::open_in_memory().unwrap(), rules, 1).unwrap();
-    store.create_table("people").unwrap();
-    for row in 0..20 {
-        site.insert("p", &row.to_string(), "");
-        store.insert("people", &Entity::new("p", row.to_string())).unwrap();
-    }
-    for _ in 0..10 {
-        assert_eq!(site.get("Tables").send().status == 200, store.tables().is_ok());
-    }
-    let filter = "PartitionKey eq 'p'";
-    let (mut token, mut next, mut pages, mut refused) = (Vec::new(), None, 0, 0);
-    loop {
-        let mut parameters = vec![("$filter", filter)];
-        parameters.extend(token.iter().map(|(name, text): &(&str, String)| (*name, &**text)));
-        let got = site.get_with("people()", &parameters).send();
-        let page = PageQuery { filter, continuation: next.as_ref(), ..PageQuery::default() };
-        let Ok(found) = store.query("people", &page) else {
-            got.done(503);
-            refused += 1;
-            continue;
-        };
-        let got = got.done(200);
-        assert_eq!(got.values("RowKey").len(), found.entities.len());
-        pages += 1;
-        let part = |name| got.header(&format!("x-ms-continuation-{name}")).map(str::to_owned);
-        let names = ["NextPartitionKey", "NextRowKey"];
-        token = names.into_iter().filter_map(|name| Some((name, part(name)?))).collect();
-        next = found.next;
-        assert_eq!(token.is_empty(), next.is_none());
-        if next.is_none() {
-            break;
-        }
-    }
-    assert!(pages > 5 && refused > 0, "{pages} {refused}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Tests `serve --behave` over sockets: lost and cut answers, the log, and malformed rules.
 
+use rowstone::store::{Misbehaving, PageQuery, Remote, RemoteOptions, TableStore};
+use rowstone::{Db, Entity, Error, ErrorKind, RetryPolicy};
+
 use super::client::{Client, connect};
 use super::{Place, Server};
 
@@ -83,4 +86,38 @@ fn malformed_rules_are_refused_with_the_rule_and_the_field() {
         assert!(output.contains(problem), "{output}");
     }
     assert!(!place.path("db").exists());
+}
+
+#[test]
+fn a_service_and_a_store_in_the_process_decide_alike() {
+    let rules = r#"[{"do":"busy","percent":50,"operations":["query","tables"]},
+                    {"do":"empty_page","percent":20},{"do":"short_page","entities":2}]"#;
+    let (_place, server) = served(rules);
+    let options = RemoteOptions::new().retries(RetryPolicy::none());
+    let remote = Remote::open_with(&server.connection(), options).unwrap();
+    let store = Misbehaving::new(Db::open_in_memory().unwrap(), rules, 1).unwrap();
+    let outcomes = |store: &dyn TableStore| {
+        drop(store.create_table("people"));
+        for row in 0..20 {
+            store.insert("people", &Entity::new("p", row.to_string())).unwrap();
+        }
+        let listed = [(); 10].map(|()| store.tables().is_ok());
+        let (mut sizes, mut next) = (Vec::new(), None);
+        loop {
+            let filter = "PartitionKey eq 'p'";
+            let page = PageQuery { filter, continuation: next.as_ref(), ..PageQuery::default() };
+            let found = store.query("people", &page);
+            sizes.push(found.as_ref().map_err(Error::kind).map(|found| found.entities.len()));
+            let Ok(found) = found else { continue };
+            next = found.next;
+            if next.is_none() {
+                break (listed, sizes);
+            }
+        }
+    };
+    let decided = outcomes(&store);
+    assert_eq!(outcomes(&remote), decided);
+    for size in [Err(ErrorKind::Busy), Ok(0), Ok(2)] {
+        assert!(decided.1.contains(&size), "{decided:?}");
+    }
 }
