@@ -1,5 +1,5 @@
-//! Stores and links a memtable's nodes in append-only chunks, with `unsafe` code. A node consists of
-//! [`Header`], [`History`] if the key has older entries, key, row, and [`Handle`] if `FAR_PREV`.
+//! Stores and links a memtable's nodes in append-only chunks, with `unsafe` code. A node is a
+//! [`Header`], a [`History`] if the key has older entries, key, row, [`Handle`] if `FAR_PREV`.
 //!
 //! Invariants
 //! * a node never moves or changes, and is released only with the arena;
