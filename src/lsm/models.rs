@@ -93,12 +93,16 @@ impl Model {
     }
 
     fn put_with(&self, name: &str, value: i64, durability: Durability) -> Result<Seq> {
+        self.engine.commit(&self.batch(Self::key(name), value), durability)
+    }
+
+    /// Returns a batch that puts a row.
+    fn batch(&self, key: Vec<u8>, value: i64) -> Batch<'static> {
         let shape = Shape::new(vec![("Value".into(), EdmType::Int64)]);
         let mut body = Vec::new();
         shape.encode_body([ValueRef::Int64(value)].into_iter(), &mut body);
         let row = Row { shape: Arc::new(shape), body };
-        let key = Self::key(name);
-        let batch = Batch {
+        Batch {
             gate: Arc::new(Gate::new(TABLE)),
             prefix_len: 0,
             is_group: false,
@@ -111,8 +115,15 @@ impl Model {
                 condition: Condition::Any,
                 action: Action::Put(PackedRow::of(row, &self.engine.env().shapes)),
             }]),
-        };
-        self.engine.commit(&batch, durability)
+        }
+    }
+
+    /// Closes a gate on the table.
+    fn close_gate(&self) {
+        let gate = SpanGate { id: 1, span: whole_table(TABLE), mode: GateMode::ReadOnly };
+        let batch = self.batch(user_key(TableId(8), "gate", ""), 1);
+        let batch = Batch { closes: Some(gate), ..batch };
+        self.engine.commit(&batch, Durability::Sync).unwrap();
     }
 
     /// Deletes all rows of the table by a range tombstone.
@@ -123,10 +134,10 @@ impl Model {
     }
 
     /// Ingests the rows of `source` into the table, which must be empty.
-    fn take_in(&self, source: &Model) {
+    fn take_in(&self, source: &Model) -> Result<()> {
         let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
         let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
-        self.engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| Ok(())).unwrap();
+        self.engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| Ok(())).map(drop)
     }
 
     fn delete(&self, name: &str) {
@@ -486,8 +497,25 @@ fn loom_ingested_rows_stay_during_a_reclaim() {
         model.clear();
         model.flush();
         let other = model.spawn(|model| drop(model.engine.maintenance().reclaim().unwrap()));
-        model.take_in(&source);
+        model.take_in(&source).unwrap();
         other.join().unwrap();
         assert_eq!(model.get("a", None), Some(5), "it was ingested after the deletion");
+    });
+}
+
+/// A gate is closed while rows are ingested. After the gate is closed, no ingested row appears.
+#[test]
+fn loom_a_gate_is_closed_during_an_ingest() {
+    check(2, |model| {
+        let source = Model::on(MemFs::new());
+        source.put("a", 5).unwrap();
+        let other = model.spawn(|model| {
+            model.close_gate();
+            model.get("a", None)
+        });
+        let ingested = model.take_in(&source).is_ok();
+        let seen = other.join().unwrap();
+        assert_eq!(model.get("a", None), seen, "the gate was closed");
+        assert_eq!(seen.is_some(), ingested, "a refused ingest has no effect");
     });
 }

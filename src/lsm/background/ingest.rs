@@ -22,6 +22,7 @@ use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileRange, Manifest, Version};
 use crate::model::Seq;
+use crate::mutants::mutant;
 use crate::ranges::Reference;
 use crate::write_accounting::Cause;
 
@@ -216,7 +217,7 @@ impl Maintenance {
         let mut state = self.writer.group_commit.lock();
         state.check()?;
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
-        let is_open = self.check_gates(span)?;
+        let is_open = mutant!("ungated-import") || self.check_gates(span)?;
         let view = self.reader().view.load_full();
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
         if !is_open
