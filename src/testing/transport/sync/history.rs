@@ -585,7 +585,8 @@ enum Expiry {
 }
 
 /// Whether the target may have `found` after the last of these versions: that version, or an
-/// earlier one if those after it did not have to arrive. Those before number `from` did not have to.
+/// earlier one if those after it did not have to arrive. Those before number `from` did not have
+/// to.
 fn is_kept(versions: &[Version], from: usize, found: Option<&Entity>, expiry: Expiry) -> bool {
     for version in versions[from..].iter().rev() {
         let may_be_older = match &version.kind {
