@@ -87,6 +87,8 @@ pub(super) struct History {
     /// The rows that the source did not have when a comparison ended, with the position of the last
     /// one.
     unseen: BTreeMap<Row, Position>,
+    /// All rows that were ever among these, also those that a later comparison deleted.
+    ever_unseen: BTreeSet<Row>,
 }
 
 /// The circumstances of a request.
@@ -142,6 +144,7 @@ impl History {
             drops: BTreeMap::new(),
             expiries: 0,
             unseen: BTreeMap::new(),
+            ever_unseen: BTreeSet::new(),
         }
     }
 
@@ -327,6 +330,7 @@ impl History {
         let source = rows(source).map_err(|error| error.to_string())?;
         let is_unseen = |row: &&Row| !source.contains_key(*row);
         let unseen: Vec<Row> = self.rows.keys().filter(is_unseen).cloned().collect();
+        self.ever_unseen.extend(unseen.iter().cloned());
         for row in &unseen {
             // A comparison that was cut short may have begun before one that has ended.
             let newest = self.unseen.entry(row.clone()).or_insert(began);
@@ -553,7 +557,7 @@ impl<'h> Target<'h> {
         let is_in = |row: &Row| (&row.0, &row.1) == (&partition.0, &partition.1);
         let rows = self.history.rows.iter().filter(|(row, _)| is_in(row));
         let rows: Vec<_> =
-            rows.filter(|(row, _)| !self.history.unseen.contains_key(*row)).collect();
+            rows.filter(|(row, _)| !self.history.ever_unseen.contains(*row)).collect();
         let is_row_at = |row: &Row, versions: &[Version], commit: usize| {
             let until = versions.partition_point(|version| version.commit <= commit);
             is_kept(&versions[..until], 0, self.rows.get(row), Expiry::Late)
