@@ -29,7 +29,8 @@
 //! by UTF-16 unit.
 //!
 //! **Value.** A [`Value`] has one of eight types; a [`ValueRef`] borrows one. There are no nested
-//! values and no null.
+//! values and no null. [`LargeValues`](large::LargeValues) stores a value of any length in several
+//! entities.
 //!
 //! **Write.** The methods are `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`.
 //! They take an entity or a reference to one. Those that end in `_if` require an [`ETag`] that was
@@ -219,6 +220,11 @@ pub mod gates {
 /// A view into the files of a database, for people and tools.
 pub mod inspect {
     pub use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
+}
+
+/// Values above the limits of an entity, in chunks with a manifest.
+pub mod large {
+    pub use crate::store::large::{Info, LargeValues};
 }
 
 /// Bulk loading; see [`Table::loader`].

@@ -33,8 +33,12 @@ impl Checksum {
         Self(crc32fast::Hasher::new())
     }
 
-    pub(crate) fn bytes(mut self, part: &[u8]) -> Self {
+    pub(crate) fn update(&mut self, part: &[u8]) {
         self.0.update(part);
+    }
+
+    pub(crate) fn bytes(mut self, part: &[u8]) -> Self {
+        self.update(part);
         self
     }
 

@@ -7,7 +7,7 @@
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
 //! `misbehaving`, `update` (with closures), `pages`, `slice` (parts of the key space), `groups`,
-//! `workers`, `load`, `copy`, `compare`, `source` (a change feed), `sync`, `view`, `locked_file`, …
+//! `workers`, `load`, `copy`, `compare`, `source` (a change feed), `sync`, `view`, `large`, …
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
@@ -23,6 +23,7 @@ mod directory;
 mod failing;
 #[cfg(feature = "remote")]
 mod groups;
+pub(crate) mod large;
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod load;
 #[cfg(feature = "remote")]

@@ -1,0 +1,212 @@
+//! Values of any length, in chunks with a manifest row.
+//!
+//! Keys of the rows of a value `name` in its partition (`rows` has the escapes):
+//! * `name`: the manifest. It has the id of the write, length and checksum, and a short value;
+//! * `name!id!number`: a chunk of the write `id`;
+//! * `name!id`: the mark of a write whose chunks are not in use: they are being written, or their
+//!   value was replaced or deleted. Its Timestamp is the beginning of the grace.
+//!
+//! Invariants
+//! * a group that makes chunks the current ones deletes their mark, by the ETag that it had before
+//!   all but the first chunks were written. A group that replaces them inserts their mark;
+//! * the sweep deletes a mark before its chunks. So no manifest of swept chunks is committed later;
+//! * chunks without a mark that are not current before and after a read of the manifest are never
+//!   current again.
+//!
+//! Files: `rows` (keys and entities), `write`, `read`, `sweep`.
+
+mod read;
+mod rows;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use self::read::{Limited, Unlimited};
+use self::rows::{Manifest, Place};
+use self::write::Expected;
+use super::table_store::TableStore;
+use crate::error::Result;
+use crate::model::ETag;
+
+/// The maximum number of tries after lost answers and conflicts.
+const TRIES_MAX: usize = 5;
+
+/// Values of any length, each under a PartitionKey and a name, in a table of a store.
+///
+/// A value below 960 KiB is one entity. A longer one is divided into chunks, which are entities of
+/// the same partition. A write first stores the chunks, then replaces the *manifest*, an entity that
+/// refers to them, so it takes effect at once: a reader finds the old or the new value, also
+/// after a crash of the writer.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use rowstone::large::LargeValues;
+/// use rowstone::store::TableStore;
+/// use rowstone::{Db, ErrorKind};
+/// use std::time::Duration;
+///
+/// let store = Db::open_in_memory()?;
+/// store.create_table("files")?;
+/// let files = LargeValues::new(&store, "files");
+/// let etag = files.put("maps", "city.png", &vec![7; 2_000_000][..])?;
+/// assert_eq!(files.head("maps", "city.png")?.expect("it was stored").length, 2_000_000);
+///
+/// // Two writers have read the value: only one of them replaces it.
+/// files.put_if("maps", "city.png", &b"a"[..], Some(&etag))?;
+/// let late = files.put_if("maps", "city.png", &b"b"[..], Some(&etag)).unwrap_err();
+/// assert_eq!(late.kind(), ErrorKind::PreconditionFailed);
+/// assert_eq!(files.get_vec("maps", "city.png", 1 << 20)?.as_deref(), Some(&b"a"[..]));
+///
+/// // The chunks of the replaced value are deleted after a day.
+/// assert_eq!(files.sweep(Duration::from_secs(86_400))?, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// **Names** have any characters. Those that keys must not have, `!` and `%` become three
+/// characters (`%2F`), and a name has at most 982 after that.
+///
+/// **Other rows.** The table may have rows of other programs whose RowKeys have no `!`, but
+/// [`sweep`](Self::sweep) reads the keys of all rows. A RowKey without these characters is the name
+/// of its value.
+///
+/// **Lost answers.** A `put` finds out whether it took effect, and returns `OutcomeUnknown` only
+/// if the store stays away, or if another writer replaced what the put may have stored.
+pub struct LargeValues<'s> {
+    store: &'s dyn TableStore,
+    table: String,
+}
+
+/// The length of a value, and its ETag for [`LargeValues::put_if`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// The length in bytes.
+    pub length: u64,
+    /// The ETag of the manifest.
+    pub etag: ETag,
+}
+
+impl<'s> LargeValues<'s> {
+    /// Returns the values of a table. Nothing is read or written.
+    pub fn new(store: &'s dyn TableStore, table: impl Into<String>) -> Self {
+        Self { store, table: table.into() }
+    }
+
+    /// Stores a value, or replaces the stored one. Of two writers at once the later one wins.
+    ///
+    /// # Errors
+    /// * `Io` if `value` cannot be read: the stored value stays as it was;
+    /// * `Timeout` if a [`sweep`](Self::sweep) deleted the chunks because the write took longer
+    ///   than its grace;
+    /// * `OutcomeUnknown`; see [`LargeValues`];
+    /// * those of [`TableStore::commit`].
+    pub fn put(&self, partition_key: &str, name: &str, value: impl Read) -> Result<ETag> {
+        self.write(&self.place(partition_key, name)?, value, &Expected::Anything)
+    }
+
+    /// Stores a value if the stored one still has the ETag `expected`; `None` means that there is
+    /// none.
+    ///
+    /// # Errors
+    /// * `PreconditionFailed` if the value was replaced since;
+    /// * `NotFound` if it was deleted;
+    /// * `AlreadyExists` if none was expected;
+    /// * those of [`put`](Self::put).
+    pub fn put_if(
+        &self,
+        partition_key: &str,
+        name: &str,
+        value: impl Read,
+        expected: Option<&ETag>,
+    ) -> Result<ETag> {
+        let expected = expected.map_or(Expected::Absent, Expected::State);
+        self.write(&self.place(partition_key, name)?, value, &expected)
+    }
+
+    /// Writes a value to `sink`; `None` if there is none. The last chunk, of up to 960 KiB, is
+    /// written after length and checksum have been verified. After an error `sink` has none, some
+    /// or all of the earlier chunks, in order.
+    ///
+    /// # Errors
+    /// * `PreconditionFailed` if the value was replaced and its chunks were deleted by a
+    ///   [`sweep`](Self::sweep) when `sink` had a part of it already. If it had none, the new value
+    ///   is read;
+    /// * `Corruption` if chunks are missing, or if length or checksum differ;
+    /// * `InvalidInput` if the entity is not a large value;
+    /// * `Io` of `sink`.
+    pub fn get(
+        &self,
+        partition_key: &str,
+        name: &str,
+        sink: &mut dyn Write,
+    ) -> Result<Option<Info>> {
+        let mut sink = Unlimited { sink, is_begun: false };
+        self.read(&self.place(partition_key, name)?, &mut sink)
+    }
+
+    /// Returns a value of at most `length_max` bytes; `None` if there is none.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the value is longer, and those of [`get`](Self::get).
+    pub fn get_vec(
+        &self,
+        partition_key: &str,
+        name: &str,
+        length_max: usize,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut sink = Limited { bytes: Vec::new(), length_max };
+        let found = self.read(&self.place(partition_key, name)?, &mut sink)?;
+        Ok(found.map(|_| sink.bytes))
+    }
+
+    /// Returns length and ETag of a value; `None` if there is none.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the entity is not a large value, and those of [`TableStore::get`].
+    pub fn head(&self, partition_key: &str, name: &str) -> Result<Option<Info>> {
+        Ok(self.manifest(&self.place(partition_key, name)?)?.map(Manifest::into_info))
+    }
+
+    /// Deletes a value.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, and those of [`TableStore::commit`].
+    pub fn delete(&self, partition_key: &str, name: &str) -> Result<()> {
+        self.remove(&self.place(partition_key, name)?)
+    }
+
+    /// Deletes the chunks of values that were replaced or deleted, and of writes that began, longer
+    /// ago than `grace` by [the store's time](TableStore::now). Returns the number of chunks.
+    ///
+    /// The grace must be longer than a read or a write of a value takes, such as a day. A read or
+    /// write that takes longer fails, and never finds or leaves a part of a value. Sweeps
+    /// may be stopped at any time, and run beside each other.
+    ///
+    /// # Errors
+    /// Those of [`TableStore::query`] and [`TableStore::commit`].
+    pub fn sweep(&self, grace: Duration) -> Result<u64> {
+        self.sweep_older(grace)
+    }
+
+    fn place<'k>(&'k self, partition_key: &'k str, name: &'k str) -> Result<Place<'k>> {
+        Place::new(&self.table, partition_key, name)
+    }
+
+    /// Reads a manifest without a value.
+    fn manifest(&self, place: &Place<'_>) -> Result<Option<Manifest>> {
+        let found =
+            self.store.get(&self.table, place.partition_key, &place.row, &rows::METADATA)?;
+        found.map(|row| Manifest::of(place, row)).transpose()
+    }
+}
+
+impl std::fmt::Debug for LargeValues<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LargeValues").field(&self.table).finish()
+    }
+}
