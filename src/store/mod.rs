@@ -6,8 +6,8 @@
 //!
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
-//! `misbehaving`, `update` (with closures), `pages`, `slice` (parts of the key space), `groups`,
-//! `workers`, `load`, `copy`, `compare`, `source` (a change feed), `sync`, `view`, `large`, …
+//! `misbehaving`, `update` (with closures), `pages`, `slice` and `split` (parts of the key space),
+//! `groups`, `workers`, `load`, `copy`, `source` (a change feed), `sync`, `view`, `large`, …
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
@@ -39,6 +39,8 @@ pub(crate) mod remote;
 pub(crate) mod slice;
 mod source;
 #[cfg(feature = "remote")]
+mod split;
+#[cfg(feature = "remote")]
 pub mod sync;
 mod table_store;
 mod update;
@@ -56,6 +58,8 @@ pub use self::open::open_store;
 pub(crate) use self::reference::{Reference, foreign};
 #[cfg(feature = "remote")]
 pub use self::remote::{Remote, RemoteOptions};
+#[cfg(feature = "remote")]
+pub use self::split::split;
 pub use self::table_store::{Condition, EntityPage, PageQuery, TableStore};
 pub use self::update::{PartitionView, transact, update};
 #[cfg(all(feature = "sim", feature = "rest", feature = "remote"))]

@@ -193,7 +193,7 @@ pub(crate) fn order(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }
 
-fn order_of((partition_key, row_key): &Key) -> Vec<u8> {
+pub(super) fn order_of((partition_key, row_key): &Key) -> Vec<u8> {
     user_key(TableId::CATALOG, partition_key, row_key)
 }
 

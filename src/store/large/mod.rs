@@ -1,17 +1,9 @@
 //! Values of any length, in chunks with a manifest row.
 //!
-//! Keys of the rows of a value `name` in its partition (`rows` has the escapes):
-//! * `name`: the manifest. It has the id of the write, length and checksum, and a short value;
-//! * `name!id!number`: a chunk of the write `id`;
-//! * `name!id`: the mark of a write whose chunks are not in use: they are being written, or their
-//!   value was replaced or deleted. Its Timestamp is the beginning of the grace.
-//!
 //! Invariants
 //! * a group that makes chunks the current ones deletes their mark, by the ETag that it had before
 //!   all but the first chunks were written. A group that replaces them inserts their mark;
-//! * the sweep deletes a mark before its chunks. So no manifest of swept chunks is committed later;
-//! * chunks without a mark that are not current before and after a read of the manifest are never
-//!   current again.
+//! * a sweep deletes a mark before its chunks, so no manifest of swept chunks is committed later.
 //!
 //! Files: `rows` (keys and entities), `write`, `read`, `sweep`.
 
@@ -26,20 +18,18 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use self::read::{Limited, Unlimited};
-use self::rows::{Manifest, Place};
+pub use self::rows::Info;
+use self::rows::{Manifest, Values};
 use self::write::Expected;
 use super::table_store::TableStore;
 use crate::error::Result;
 use crate::model::ETag;
 
-/// The maximum number of tries after lost answers and conflicts.
-const TRIES_MAX: usize = 5;
-
 /// Values of any length, each under a PartitionKey and a name, in a table of a store.
 ///
 /// A value below 960 KiB is one entity. A longer one is divided into chunks, which are entities of
-/// the same partition. A write first stores the chunks, then replaces the *manifest*, an entity that
-/// refers to them, so it takes effect at once: a reader finds the old or the new value, also
+/// the same partition. A write first stores the chunks, then replaces the *manifest*, an entity
+/// that refers to them, so it takes effect at once: a reader finds the old or the new value, also
 /// after a crash of the writer.
 ///
 /// ```
@@ -76,25 +66,12 @@ const TRIES_MAX: usize = 5;
 ///
 /// **Lost answers.** A `put` finds out whether it took effect, and returns `OutcomeUnknown` only
 /// if the store stays away, or if another writer replaced what the put may have stored.
-pub struct LargeValues<'s> {
-    store: &'s dyn TableStore,
-    table: String,
-}
-
-/// The length of a value, and its ETag for [`LargeValues::put_if`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Info {
-    /// The length in bytes.
-    pub length: u64,
-    /// The ETag of the manifest.
-    pub etag: ETag,
-}
+pub struct LargeValues<'s>(Values<'s>);
 
 impl<'s> LargeValues<'s> {
     /// Returns the values of a table. Nothing is read or written.
     pub fn new(store: &'s dyn TableStore, table: impl Into<String>) -> Self {
-        Self { store, table: table.into() }
+        Self(Values { store, table: table.into() })
     }
 
     /// Stores a value, or replaces the stored one. Of two writers at once the later one wins.
@@ -106,7 +83,7 @@ impl<'s> LargeValues<'s> {
     /// * `OutcomeUnknown`; see [`LargeValues`];
     /// * those of [`TableStore::commit`].
     pub fn put(&self, partition_key: &str, name: &str, value: impl Read) -> Result<ETag> {
-        self.write(&self.place(partition_key, name)?, value, &Expected::Anything)
+        self.0.write(&self.0.place(partition_key, name)?, value, &Expected::Anything)
     }
 
     /// Stores a value if the stored one still has the ETag `expected`; `None` means that there is
@@ -125,7 +102,7 @@ impl<'s> LargeValues<'s> {
         expected: Option<&ETag>,
     ) -> Result<ETag> {
         let expected = expected.map_or(Expected::Absent, Expected::State);
-        self.write(&self.place(partition_key, name)?, value, &expected)
+        self.0.write(&self.0.place(partition_key, name)?, value, &expected)
     }
 
     /// Writes a value to `sink`; `None` if there is none. The last chunk, of up to 960 KiB, is
@@ -146,7 +123,7 @@ impl<'s> LargeValues<'s> {
         sink: &mut dyn Write,
     ) -> Result<Option<Info>> {
         let mut sink = Unlimited { sink, is_begun: false };
-        self.read(&self.place(partition_key, name)?, &mut sink)
+        self.0.read(&self.0.place(partition_key, name)?, &mut sink)
     }
 
     /// Returns a value of at most `length_max` bytes; `None` if there is none.
@@ -160,7 +137,7 @@ impl<'s> LargeValues<'s> {
         length_max: usize,
     ) -> Result<Option<Vec<u8>>> {
         let mut sink = Limited { bytes: Vec::new(), length_max };
-        let found = self.read(&self.place(partition_key, name)?, &mut sink)?;
+        let found = self.0.read(&self.0.place(partition_key, name)?, &mut sink)?;
         Ok(found.map(|_| sink.bytes))
     }
 
@@ -169,7 +146,7 @@ impl<'s> LargeValues<'s> {
     /// # Errors
     /// `InvalidInput` if the entity is not a large value, and those of [`TableStore::get`].
     pub fn head(&self, partition_key: &str, name: &str) -> Result<Option<Info>> {
-        Ok(self.manifest(&self.place(partition_key, name)?)?.map(Manifest::into_info))
+        Ok(self.0.manifest(&self.0.place(partition_key, name)?)?.map(Manifest::into_info))
     }
 
     /// Deletes a value.
@@ -177,7 +154,7 @@ impl<'s> LargeValues<'s> {
     /// # Errors
     /// `NotFound` if there is none, and those of [`TableStore::commit`].
     pub fn delete(&self, partition_key: &str, name: &str) -> Result<()> {
-        self.remove(&self.place(partition_key, name)?)
+        self.0.remove(&self.0.place(partition_key, name)?)
     }
 
     /// Deletes the chunks of values that were replaced or deleted, and of writes that began, longer
@@ -190,23 +167,12 @@ impl<'s> LargeValues<'s> {
     /// # Errors
     /// Those of [`TableStore::query`] and [`TableStore::commit`].
     pub fn sweep(&self, grace: Duration) -> Result<u64> {
-        self.sweep_older(grace)
-    }
-
-    fn place<'k>(&'k self, partition_key: &'k str, name: &'k str) -> Result<Place<'k>> {
-        Place::new(&self.table, partition_key, name)
-    }
-
-    /// Reads a manifest without a value.
-    fn manifest(&self, place: &Place<'_>) -> Result<Option<Manifest>> {
-        let found =
-            self.store.get(&self.table, place.partition_key, &place.row, &rows::METADATA)?;
-        found.map(|row| Manifest::of(place, row)).transpose()
+        self.0.sweep(grace)
     }
 }
 
 impl std::fmt::Debug for LargeValues<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LargeValues").field(&self.table).finish()
+        f.debug_tuple("LargeValues").field(&self.0.table).finish()
     }
 }

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use super::rows::{Manifest, Place, data};
-use super::{Info, LargeValues, TRIES_MAX};
+use super::rows::{Info, Manifest, Place, TRIES_MAX, Values, data};
 use crate::codec::Checksum;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::pages::quoted;
@@ -14,7 +13,8 @@ const PAGE_CHUNKS: usize = 4;
 
 /// The destination of a value.
 pub(super) trait Sink {
-    /// Begins a value of `length` bytes. Returns false if bytes of another one cannot be taken back.
+    /// Begins a value of `length` bytes. Returns false if bytes of another one were added, and
+    /// cannot be taken back.
     ///
     /// # Errors
     /// `InvalidInput` if the value is too long.
@@ -89,7 +89,7 @@ impl Progress<'_> {
     }
 }
 
-impl LargeValues<'_> {
+impl Values<'_> {
     pub(super) fn read(&self, place: &Place<'_>, sink: &mut dyn Sink) -> Result<Option<Info>> {
         let mut id = String::new();
         for _ in 0..TRIES_MAX {

@@ -1,15 +1,21 @@
-//! The keys and entities of large values.
+//! The keys and entities of large values. The RowKeys of a value `name` in its partition are
+//! * `name`: the manifest. It has the id of the write, length and checksum, and a short value;
+//! * `name!id!number`: a chunk of the write `id`;
+//! * `name!id`: the mark of a write whose chunks are not in use: they are being written, or their
+//!   value was replaced or deleted. Its Timestamp is the beginning of the grace.
 
 use std::fmt::Write;
 
-use super::Info;
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::{BINARY_BYTES_MAX, ETag, Entity, KEY_UNITS_MAX, ValueRef, utf16_len};
+use crate::store::table_store::TableStore;
 
 /// The number of bytes of a full chunk: an entity of this size, with its keys, is below 1 MiB.
 pub(super) const CHUNK_BYTES: usize = 15 * BINARY_BYTES_MAX;
+/// The maximum number of tries after lost answers and conflicts.
+pub(super) const TRIES_MAX: usize = 5;
 /// The properties of a manifest, without those of a short value.
-pub(super) const METADATA: [&str; 4] = ["Write", "Length", "Chunks", "Crc32"];
+const METADATA: [&str; 4] = ["Write", "Length", "Chunks", "Crc32"];
 /// Divides the parts of the RowKeys of marks and chunks.
 const SEPARATOR: char = '!';
 /// The number of hexadecimal digits of the id of a write.
@@ -18,6 +24,40 @@ const ID_DIGITS: usize = 32;
 const NUMBER_DIGITS: usize = 8;
 /// The number of characters after the name in the RowKey of a chunk.
 const SUFFIX: usize = ID_DIGITS + NUMBER_DIGITS + 2;
+
+/// The length of a value, and its ETag for [`LargeValues::put_if`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// The length in bytes.
+    pub length: u64,
+    /// The ETag of the manifest.
+    pub etag: ETag,
+}
+
+/// The table of the values.
+pub(super) struct Values<'s> {
+    pub(super) store: &'s dyn TableStore,
+    pub(super) table: String,
+}
+
+impl Values<'_> {
+    pub(super) fn place<'k>(&'k self, partition_key: &'k str, name: &'k str) -> Result<Place<'k>> {
+        Place::new(&self.table, partition_key, name)
+    }
+
+    /// Reads a manifest without a value.
+    pub(super) fn manifest(&self, place: &Place<'_>) -> Result<Option<Manifest>> {
+        let found = self.store.get(&self.table, place.partition_key, &place.row, &METADATA)?;
+        found.map(|row| Manifest::of(place, row)).transpose()
+    }
+
+    /// Returns the ETag of a mark.
+    pub(super) fn mark(&self, partition_key: &str, key: &WriteKey) -> Result<Option<ETag>> {
+        let mark = self.store.get(&self.table, partition_key, &key.mark(), &["PartitionKey"])?;
+        Ok(mark.and_then(|mark| mark.etag()))
+    }
+}
 
 /// The place of a value.
 pub(super) struct Place<'k> {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::LargeValues;
-use super::rows::WriteKey;
+use super::rows::{Values, WriteKey};
 use crate::error::{ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, ValueRef};
 use crate::store::pages::{PAGE_MAX, Side};
@@ -27,8 +26,8 @@ struct Mark {
     at: u64,
 }
 
-impl LargeValues<'_> {
-    pub(super) fn sweep_older(&self, grace: Duration) -> Result<u64> {
+impl Values<'_> {
+    pub(super) fn sweep(&self, grace: Duration) -> Result<u64> {
         let grace = u64::try_from(grace.as_nanos() / 100).unwrap_or(u64::MAX);
         let until = self.store.now()?.ticks().saturating_sub(grace);
         let side = Side { store: self.store, table: &self.table };

@@ -2,8 +2,7 @@
 
 use std::io::Read;
 
-use super::rows::{CHUNK_BYTES, Manifest, Place, WriteKey, with_data};
-use super::{LargeValues, TRIES_MAX};
+use super::rows::{CHUNK_BYTES, Manifest, Place, TRIES_MAX, Values, WriteKey, with_data};
 use crate::codec::Checksum;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity};
@@ -53,7 +52,7 @@ impl<R: Read> Source<R> {
     }
 }
 
-impl LargeValues<'_> {
+impl Values<'_> {
     pub(super) fn write(
         &self,
         place: &Place<'_>,
@@ -106,8 +105,8 @@ impl LargeValues<'_> {
         Ok((number, mark.ok_or_else(missing)?))
     }
 
-    /// Commits the group that inserts the mark. Returns the mark's ETag, by which a group that makes
-    /// the chunks current knows that no sweep has begun to delete them.
+    /// Commits the group that inserts the mark. Returns the mark's ETag, by which a group that
+    /// makes the chunks current knows that no sweep has begun to delete them.
     fn begin(&self, place: &Place<'_>, key: &WriteKey, group: &EntityGroup) -> Result<ETag> {
         let mut last = no_answer();
         for _ in 0..TRIES_MAX {
@@ -126,12 +125,6 @@ impl LargeValues<'_> {
             }
         }
         Err(last)
-    }
-
-    /// Returns the ETag of a mark.
-    pub(super) fn mark(&self, partition_key: &str, key: &WriteKey) -> Result<Option<ETag>> {
-        let mark = self.store.get(&self.table, partition_key, &key.mark(), &["PartitionKey"])?;
-        Ok(mark.and_then(|mark| mark.etag()))
     }
 
     /// Commits a group that may take effect twice.
@@ -163,7 +156,7 @@ impl LargeValues<'_> {
                 return Ok(found.etag.clone());
             }
             let state = found.as_ref().map(|found| found.etag.clone());
-            // A group whose answer was lost took effect if the state has changed or its mark is gone.
+            // A group whose answer was lost may have taken effect: its state or mark has changed.
             if let Some((lost, _)) = unknown.take_if(|(_, before)| is_swept || *before != state) {
                 return Err(lost);
             }
