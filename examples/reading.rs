@@ -1,9 +1,10 @@
-//! Three ways to read a table: a *projection*, *page by page*, and its *partitions in parallel*.
+//! Three ways to read a table: a *projection*, *page by page*, and *parts in parallel*. The parts
+//! are prefixes of the PartitionKeys, or those of `store::split` if the keys are not known.
 //!
 //! A query is a range of keys, a page has at most 1,000 entities, and `select` names the properties
 //! that are sent. Another process can continue after a page, because its position is a text.
 //!
-//! Do not read partitions in parallel if one page holds the result: each costs at least a request.
+//! Do not read parts in parallel if one page holds the result: each costs at least a request.
 //! Do not count often by reading; keep a count with the data (see `airline`).
 
 use std::sync::Mutex;
@@ -11,7 +12,7 @@ use std::thread;
 
 use rowstone::Filter;
 use rowstone::keys::prefix_end;
-use rowstone::store::{Continuation, PageQuery, TableStore};
+use rowstone::store::{Continuation, PageQuery, TableStore, split};
 
 mod cookbook;
 use cookbook::Result;
@@ -32,7 +33,8 @@ fn main() -> Result<()> {
     let carriers = carriers(store)?;
     println!("{} carriers: {}", carriers.len(), carriers.join(" "));
     println!("one scan: {:?}", totals(store, "")?);
-    println!("in parallel: {:?}", parallel(store, &carriers)?);
+    println!("in parallel: {:?}", parallel(store, &filters(&carriers))?);
+    println!("in 16 parts: {:?}", parallel(store, &split(store, "Flights", 16)?)?);
     let (first, next) = page(store, 3, None)?;
     println!("the first page: {first:?}");
     println!("the second page: {:?}", page(store, 3, next)?.0);
@@ -70,15 +72,20 @@ pub fn totals(store: &dyn TableStore, filter: &str) -> Result<Totals> {
     Ok(totals)
 }
 
-/// Adds up all flights; each reader takes the next carrier when it has finished one.
-pub fn parallel(store: &dyn TableStore, carriers: &[String]) -> Result<Totals> {
-    let waiting = Mutex::new(carriers.iter());
+/// Returns a filter for the flights of each carrier.
+pub fn filters(carriers: &[String]) -> Vec<String> {
+    let of = |carrier| Filter::partition_prefix(&format!("{carrier}-")).to_string();
+    carriers.iter().map(of).collect()
+}
+
+/// Adds up all flights; each reader takes the next filter when it has finished one.
+pub fn parallel(store: &dyn TableStore, filters: &[String]) -> Result<Totals> {
+    let waiting = Mutex::new(filters.iter());
     let next = || waiting.lock().expect("a reader panicked").next();
     let read = || -> Result<Totals> {
         let mut sum = Totals::default();
-        while let Some(carrier) = next() {
-            let filter = Filter::partition_prefix(&format!("{carrier}-")).to_string();
-            let part = totals(store, &filter)?;
+        while let Some(filter) = next() {
+            let part = totals(store, filter)?;
             sum.flights += part.flights;
             sum.miles += part.miles;
         }

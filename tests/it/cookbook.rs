@@ -15,6 +15,7 @@ mod shared;
 
 mod airline;
 mod archive;
+mod big;
 mod delegated;
 mod keys;
 mod ledger;

@@ -3,12 +3,12 @@
 #[path = "../../../examples/archive.rs"]
 mod program;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rowstone::Db;
 use rowstone::store::TableStore;
 
-use super::lossy::{Loss, Lossy};
+use super::lossy::{Loss, Lossy, billed};
 use super::{Flights, check, over_directory, over_endpoint, shared};
 use program::Month;
 
@@ -49,6 +49,31 @@ fn run(store: &dyn TableStore) {
     assert_eq!(shared::count(store, "ArchiveJobs", "").unwrap(), 0);
     TableStore::delete_table(&archive, month.table).unwrap();
     assert!(TableStore::tables(&archive).unwrap().is_empty());
+    costs(store, &flights, month);
+}
+
+/// Counts the requests of a move, after that of the month `before`.
+fn costs(store: &dyn TableStore, flights: &Flights, before: Month) {
+    let to = if flights.is_year() { "2013-03-01T05" } else { "2013-01-15T05" };
+    let month = Month { table: "FlightsMoved", from: before.to, to };
+    let archive = Db::open_in_memory().unwrap();
+    let (of_store, of_archive) = billed(&archive, |archive| {
+        let move_month = |store: &dyn TableStore| {
+            program::order(store, month).and_then(|()| program::work(store, archive)).unwrap()
+        };
+        billed(store, move_month).1
+    });
+    let mut moved = BTreeMap::<_, usize>::new();
+    let partitions = flights.column("carrier").zip(flights.column("origin"));
+    for (partition, hour) in partitions.zip(flights.column("time_hour")) {
+        if !(before.from..before.to).contains(&hour) {
+            let count = moved.entry(partition).or_default();
+            *count += usize::from((month.from..month.to).contains(&hour));
+        }
+    }
+    let groups: usize = moved.values().map(|count| count.div_ceil(100)).sum();
+    // Three requests create the table of jobs, find the end of the partitions, and read the jobs.
+    assert_eq!(of_store + of_archive, 3 * groups + 5 * moved.len() + 3);
 }
 
 /// Stops the work at a write to either database, before or after the write has its effect, and

@@ -23,10 +23,14 @@ fn run(store: &dyn TableStore) {
     check(requests, all.div_ceil(1_000), 337);
     let miles = flights.column("distance").map(|miles| miles.parse::<i64>().unwrap()).sum();
     assert_eq!(scan, program::Totals { flights: all, miles });
-    let (sum, requests) = billed(store, |store| program::parallel(store, &carriers));
+    let filters = program::filters(&carriers);
+    let (sum, requests) = billed(store, |store| program::parallel(store, &filters));
     assert_eq!(sum.unwrap(), scan);
     let pages_of = |carrier: &String| flights.count(&[("carrier", carrier)]).div_ceil(1_000);
     check(requests, carriers.iter().map(pages_of).sum(), 346);
+    let parts = rowstone::store::split(store, "Flights", 16).unwrap();
+    assert!((8..=32).contains(&parts.len()), "{parts:?}");
+    assert_eq!(program::parallel(store, &parts).unwrap(), scan);
     pages(store);
 }
 

@@ -24,7 +24,9 @@ fn run(store: &dyn TableStore) {
     let ids = program::ids("UA", "IAH").unwrap();
     for _ in 0..2 {
         program::append_by_two(store, "UA_IAH", &ids).unwrap();
-        let listed = program::list(store, "UA_IAH").unwrap();
+        let (listed, requests) = billed(store, |store| program::list(store, "UA_IAH"));
+        let listed = listed.unwrap();
+        assert_eq!(requests, 1);
         let counted = flights.count(&[("carrier", "UA"), ("dest", "IAH")]);
         check(listed.len(), counted, 6_924);
         assert!(ids.iter().all(|id| listed.contains(id)));

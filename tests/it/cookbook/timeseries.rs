@@ -42,7 +42,9 @@ fn run(store: &dyn TableStore) {
 fn weather(store: &dyn TableStore) {
     let readings = Flights::of("weather.csv.gz");
     check(program::merge_weather(store).unwrap(), readings.rows.len(), 26_115);
-    let days = program::days(store).unwrap();
+    let (days, requests) = billed(store, program::days);
+    let days = days.unwrap();
+    check(requests, days.days.div_ceil(1_000), 2);
     let mut hours = BTreeMap::<_, BTreeSet<_>>::new();
     let keys = readings.column("month").zip(readings.column("day"));
     let rows = keys.zip(readings.column("origin")).zip(readings.column("time_hour"));
