@@ -59,6 +59,9 @@
 //! stores a position under a name. A [`View`](view::View) folds the changes of a table into sums,
 //! counts and indexes in another table.
 //!
+//! **Queue.** A [`Queue`](queue::Queue) hands messages out to consumers, at least once, over a
+//! directory or an endpoint.
+//!
 //! **Durability.** Each commit has a [`Durability`]: `Sync` survives a power cut, `Os` a crash of
 //! the process, and `Buffered` neither until [`Db::sync`]. The commits that survive are always a
 //! prefix of all commits.
@@ -230,6 +233,11 @@ pub mod large {
 /// Bulk loading; see [`Table::loader`].
 pub mod load {
     pub use crate::table::{LoadMode, LoadSummary, Loader, Rejected};
+}
+
+/// A durable queue in the rows of a table.
+pub mod queue {
+    pub use crate::store::queue::{Message, Options, Queue};
 }
 
 /// Damage: what opening and verification report, and the reports of the methods that heal, repair

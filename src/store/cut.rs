@@ -36,6 +36,10 @@ pub(super) enum Fault {
     LostThenAway,
     /// Inserts before the request are not done, and their outcome is unknown.
     NoInserts,
+    /// The group of the request is sent twice, and the second answer arrives.
+    Repeated,
+    /// The group is done, and its answer has no ETags.
+    NoETags,
 }
 
 impl Cut {
@@ -137,7 +141,17 @@ impl TableStore for Cut {
         for (index, operation) in group.operations().enumerate() {
             self.check(operation.entity()).map_err(|error| error.at_index(index))?;
         }
-        self.write(table, group.partition_key(), || self.db.commit(table, group))
+        let fault = self.fault.lock().filter(|(at, _)| *at == self.requests());
+        self.write(table, group.partition_key(), || match fault.map(|(_, fault)| fault) {
+            Some(Fault::Repeated) => {
+                drop(self.db.commit(table, group));
+                self.db.commit(table, group)
+            }
+            Some(Fault::NoETags) => {
+                self.db.commit(table, group).map(|etags| vec![None; etags.len()])
+            }
+            _ => self.db.commit(table, group),
+        })
     }
 
     fn now(&self) -> Result<DateTime> {

@@ -7,7 +7,7 @@
 //! Files: `table_store` (the interface), `continuation` (positions of pages), `directory` (over a
 //! [`Db`](crate::Db)), `remote` (over HTTP), `open` (either), `reference` (texts that name one),
 //! `misbehaving`, `update` (with closures), `pages`, `slice` and `split` (parts of the key space),
-//! `groups`, `workers`, `load`, `copy`, `source` (a change feed), `sync`, `view`, `large`, …
+//! `groups`, `workers`, `load`, `copy`, `source` (a change feed), `sync`, `view`, `queue`, …
 
 #[cfg(all(feature = "cli", feature = "remote"))]
 pub(crate) mod compare;
@@ -32,6 +32,7 @@ mod locked_file;
 mod misbehaving;
 mod open;
 pub(crate) mod pages;
+pub(crate) mod queue;
 mod reference;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
