@@ -20,6 +20,7 @@ mod delegated;
 mod keys;
 mod ledger;
 mod lossy;
+mod queue;
 mod reading;
 mod second_key;
 mod timeseries;

@@ -31,6 +31,8 @@ mod model;
 mod moving;
 mod pages;
 mod query;
+#[cfg(all(unix, feature = "rest", feature = "remote"))]
+mod queue;
 mod ranges;
 mod reads;
 #[cfg(all(unix, feature = "rest"))]

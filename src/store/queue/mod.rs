@@ -87,7 +87,8 @@ const DELETES_MAX: usize = 3;
 /// **Lost answers.** After `OutcomeUnknown` nothing has to be settled:
 /// * a claim has handed nothing out. If it took effect, the messages return after their timeout;
 /// * a put may be repeated, and may have stored the message twice, with two ids;
-/// * an extension or update leaves a receipt that may be void;
+/// * an extension or update leaves a receipt that may be void. If a delete with it has no answer
+///   either, the message may return although the delete succeeds;
 /// * a delete may be repeated.
 ///
 /// Open a [`Remote`](crate::store::open_store) for producers without retries: its own repeat of a

@@ -145,6 +145,11 @@ impl Server {
         format!("AccountName={account};AccountKey={key};TableEndpoint=http://{at}/{account}")
     }
 
+    /// Returns the address to which the server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.at
+    }
+
     fn client(&self) -> Client {
         Client::connect(self.at, self.key.clone())
     }
