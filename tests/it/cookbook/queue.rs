@@ -15,7 +15,7 @@ use super::{Flights, over_directory, over_endpoint};
 fn run(store: &dyn TableStore) {
     let queue = program::open(store, Options::default()).unwrap();
     assert_eq!(program::produce(&queue).unwrap(), program::FLIGHTS + 1);
-    assert_eq!(program::die(&queue).unwrap().len(), 32);
+    assert!(program::die(&queue).unwrap().len() <= 32);
     let mut processed = 0;
     while processed < program::FLIGHTS {
         processed += program::consume(store, &queue).unwrap();
