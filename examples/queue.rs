@@ -1,11 +1,9 @@
 //! Processes messages: *queue* with visibility timeouts, over any store.
 //!
-//! Producers put flights, and consumers add up the distance that each carrier flies. A consumer
-//! that dies holds messages, which return after their visibility timeout. So a message may be
-//! processed twice. The work tolerates it: its result is an upsert under the message's id.
-//!
-//! With a second argument, the program also measures so many messages: put, claimed and deleted by
-//! groups.
+//! Consumers add up the distance that each carrier flies. The messages of a consumer that dies
+//! return after their visibility timeout, so a message may be processed twice. The work tolerates
+//! it: its result is an upsert under the message's id. A second argument is a number of messages,
+//! whose put, claim and delete are measured.
 //!
 //! Do not use it to keep work in order, or if each message must be processed exactly once: then the
 //! result and the id of the message belong in one group (`ledger`).

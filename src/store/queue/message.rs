@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::refused;
 use crate::clock::ticks_in;
-use crate::error::{Error, ErrorKind, Result, quoted};
+use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::{DateTime, ETag, Entity, keys};
 
 /// The most UTF-16 units of a text: those of a property.
@@ -145,4 +144,8 @@ pub(super) fn time_key(ticks: u64) -> String {
 
 fn after(time: DateTime, ticks: u64) -> DateTime {
     DateTime::from_ticks(time.ticks().saturating_add(ticks)).unwrap_or(DateTime::MAX)
+}
+
+pub(super) fn refused(text: impl Into<String>) -> Error {
+    Error::refused_with(Code::InvalidInput, text.into())
 }

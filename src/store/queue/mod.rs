@@ -18,7 +18,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::message::Message;
-use self::message::{Receipt, is_of_claim, time_key};
+use self::message::{Receipt, is_of_claim, refused, time_key};
 use super::pages::{Side, quoted as literal};
 use super::table_store::{Condition, TableStore};
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
@@ -391,22 +391,27 @@ impl<'s> Queue<'s> {
             let found = self.read_visible(partition_key, n)?;
             let is_poison = |it: &Message| it.dequeue_count >= self.options.max_dequeue_count;
             let (poison, alive): (Vec<_>, Vec<_>) = found.into_iter().partition(is_poison);
-            poison.iter().try_for_each(|message| self.move_poison(message))?;
-            if !alive.is_empty() || poison.is_empty() {
+            let mut has_moved = false;
+            for message in &poison {
+                has_moved |= self.move_poison(message)?;
+            }
+            // Other messages may be behind the poison ones.
+            if !alive.is_empty() || !has_moved {
                 return Ok(alive);
             }
         }
     }
 
-    /// Moves a message to the poison messages. A repeat writes the same row.
-    fn move_poison(&self, message: &Message) -> Result<()> {
+    /// Moves a message to the poison messages. A repeat writes the same row. Returns false if
+    /// another consumer has moved or deleted it.
+    fn move_poison(&self, message: &Message) -> Result<bool> {
         let row = message.poison_row(&self.poison_partition());
         self.store.upsert(&self.table, &row)?;
         let Receipt { partition_key, row_key, etag } = message.receipt()?;
         let condition = Condition::Match(etag.clone());
         match self.store.delete(&self.table, partition_key, row_key, &condition) {
-            Err(error) if is_conflict(&error) => Ok(()),
-            deleted => deleted,
+            Err(error) if is_conflict(&error) => Ok(false),
+            deleted => deleted.map(|()| true),
         }
     }
 
@@ -601,8 +606,4 @@ fn check_timeout(visibility_timeout: Duration) -> Result<()> {
 
 fn about(message: &Message) -> String {
     quoted("message", &message.id)
-}
-
-fn refused(text: impl Into<String>) -> Error {
-    Error::refused_with(Code::InvalidInput, text.into())
 }
