@@ -574,7 +574,8 @@ impl fmt::Debug for Queue<'_> {
     }
 }
 
-/// Divides messages into parts that fit a group: at most `most` messages, and about [`GROUP_BYTES`].
+/// Divides messages into parts that fit a group: at most `most` messages, and about
+/// [`GROUP_BYTES`].
 fn parts(messages: &[Message], most: usize) -> impl Iterator<Item = &[Message]> {
     let mut rest = messages;
     std::iter::from_fn(move || {
