@@ -143,6 +143,7 @@ pub fn distances(store: &dyn TableStore) -> Result<BTreeMap<String, i64>> {
 }
 
 /// Puts messages, claims all and deletes them, each durably. Returns the messages a second.
+#[expect(clippy::disallowed_methods, reason = "the program measures, not the engine")]
 pub fn measure(store: &dyn TableStore, count: usize) -> Result<f64> {
     let queue = Queue::create(store, QUEUES, "measure", Options::default())?;
     let texts = vec!["0123456789abcdef0123456789abcdef"; 1_000.min(count)];
