@@ -76,11 +76,11 @@ fn claimed_messages_are_invisible_until_their_time() {
     let claimed = first.claim(2, TIMEOUT).unwrap();
     assert_eq!(texts(&claimed), ["a", "b"]);
     assert_eq!((&*claimed[0].id, claimed[0].dequeue_count), (&*ids[0], 1));
-    bench.clock.advance(Duration::from_nanos(100));
+    bench.clock.advance(Duration::from_millis(1));
     assert_eq!(texts(&second.claim(32, TIMEOUT).unwrap()), ["c", "d"]);
-    bench.clock.advance(TIMEOUT - Duration::from_nanos(200));
+    bench.clock.advance(TIMEOUT - Duration::from_millis(2));
     assert_eq!(second.claim(32, TIMEOUT).unwrap(), []);
-    bench.clock.advance(Duration::from_nanos(100));
+    bench.clock.advance(Duration::from_millis(1));
     let again = second.claim(2, TIMEOUT).unwrap();
     assert_eq!(texts(&again), ["a", "b"]);
     assert_eq!((&again[0].id, again[0].dequeue_count), (&ids[0], 2));
