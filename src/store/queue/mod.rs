@@ -91,7 +91,7 @@ const DELETES_MAX: usize = 3;
 ///   either, the message may return although the delete succeeds;
 /// * a delete may be repeated.
 ///
-/// Open a [`Remote`](crate::store::open_store) for producers without retries: its own repeat of a
+/// Open a `Remote` for producers without retries: its own repeat of a
 /// put could store a message under the same id again after a consumer has claimed it.
 ///
 /// **Poison messages.** A message that was claimed [`Options::max_dequeue_count`] times and not
