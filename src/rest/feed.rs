@@ -28,6 +28,9 @@ use super::request::Request;
 
 /// The header with the position after a page.
 const POSITION: HeaderName = HeaderName::from_static("x-rowstone-position");
+/// The header with the number of commits in a page. Without it, a reader could not notice that a
+/// proxy has cut the page between two commits.
+const COMMITS: HeaderName = HeaderName::from_static("x-rowstone-commits");
 const NDJSON: &str = "application/x-ndjson";
 /// A page ends with the commit that reaches this size, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
@@ -100,7 +103,7 @@ impl Feed {
     /// # Errors
     /// As [`look`](Self::look); `ServerBusy`.
     pub(super) fn reply(mut self, request: &Request) -> Result<Reply, Fault> {
-        let (mut body, mut share) = (Vec::new(), Share::default());
+        let (mut body, mut share, mut commits) = (Vec::new(), Share::default(), 0);
         while body.len() < PAGE_BYTES && self.look()? {
             let Some(commit) = self.next.take() else { break };
             let changes: Vec<_> = commit.changes.iter().collect();
@@ -108,8 +111,10 @@ impl Feed {
             request.grow(&mut share, body.len() + line.len() + 1)?;
             body.extend_from_slice(line.as_bytes());
             body.push(b'\n');
+            commits += 1;
         }
         let reply = Reply::uncached(200).with(POSITION, self.changes.position().to_string());
+        let reply = reply.with(COMMITS, commits.to_string());
         let mut kept = self.readers.kept.lock();
         kept.push_back(self.changes);
         if kept.len() > KEPT_MAX {

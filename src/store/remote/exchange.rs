@@ -203,7 +203,7 @@ impl Exchange {
         }
         let has = match &self.endpoint.credential {
             Credential::Sas(_) => false,
-            Credential::Key(_) => match self.read_at(draft, false, response::text) {
+            Credential::Key(_) => match self.read_at(draft, false, response::object) {
                 Ok(_) => true,
                 Err(failure) if failure.effect == Effect::Refused => false,
                 Err(failure) => return Err(failure.error),
@@ -490,6 +490,10 @@ impl Exchange {
                     "{base} sent {what}, which breaks the protocol; is it the address of a Table \
                      service?"
                 );
+                (Error::new(ErrorKind::Io, text), Effect::Unknown)
+            }
+            Refusal::Cut => {
+                let text = format!("no complete answer from {base}: its end is missing");
                 (Error::new(ErrorKind::Io, text), Effect::Unknown)
             }
             Refusal::Redirect => {

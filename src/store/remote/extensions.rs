@@ -33,7 +33,7 @@ impl Remote {
     /// Returns the positions before the oldest and after the newest change that is kept.
     pub(crate) fn positions(&self) -> Result<[Position; 2]> {
         let draft = Draft::extension("GET", "positions", Vec::new());
-        let text = self.exchange().read(&draft, response::text)?;
+        let text = self.exchange().read(&draft, response::object)?;
         let answer = Answer::read(text)?;
         let position = |name| answer.text(name).and_then(|text| text.parse().ok());
         match (position("oldest"), position("newest")) {
@@ -59,7 +59,7 @@ impl Remote {
     pub(crate) fn sync(&self) -> Result<()> {
         let draft = Draft::extension("POST", "exec", Vec::new());
         let draft = draft.with_json(json::object(|object| object.text("op", "sync")));
-        Answer::read(self.exchange().read(&draft, response::text)?).map(drop)
+        Answer::read(self.exchange().read(&draft, response::object)?).map(drop)
     }
 
     /// Counts the entities that match a filter; `None` if the service has no extensions.
@@ -71,7 +71,7 @@ impl Remote {
             return Ok(None);
         }
         let draft = draft("count", table, |object| object.text("filter", filter));
-        let answer = Answer::read(self.exchange().read(&draft, response::text)?)?;
+        let answer = Answer::read(self.exchange().read(&draft, response::object)?)?;
         answer.number("count").map(Some).ok_or_else(|| self.malformed("a count"))
     }
 

@@ -8,9 +8,10 @@ use super::transport::{NOT_TEXT, Response};
 use crate::clock::TICKS_PER_SECOND;
 use crate::db::Position;
 use crate::error::{Code, Error, ErrorKind, Result};
-use crate::json::Scalar;
 use crate::json::odata::{Members, read_page};
+use crate::json::{self, Scalar};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, KeyPart};
+use crate::mutants::mutant;
 use crate::rest::protocol::answer::{Answer, read_json, read_response, read_xml};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers as _;
@@ -28,6 +29,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub(super) enum Refusal {
     /// The answer breaks the protocol.
     Malformed(&'static str),
+    /// The end of the answer is missing.
+    Cut,
     /// The answer names another address.
     Redirect,
     /// The service refused the request, or failed.
@@ -166,13 +169,22 @@ pub(super) fn text(response: &Response) -> Result<String, Refusal> {
     success(response).map(str::to_owned)
 }
 
+/// Returns the body of an answer of an extension that is one JSON object.
+pub(super) fn object(response: &Response) -> Result<String, Refusal> {
+    let text = text(response)?;
+    let is_whole = json::read_object(&text, 0).is_ok();
+    is_whole.then_some(text).ok_or(Refusal::Cut)
+}
+
 /// Reads a page of the change feed: its lines, and the position after it.
 pub(super) fn changes(response: &Response) -> Result<(String, Position), Refusal> {
     let lines = text(response)?;
     let position = response.header("x-rowstone-position").and_then(|text| text.parse().ok());
-    position
-        .map(|position| (lines, position))
-        .ok_or(Refusal::Malformed("changes without a position"))
+    let position = position.ok_or(Refusal::Malformed("changes without a position"))?;
+    let commits = response.header("x-rowstone-commits").and_then(|text| text.parse().ok());
+    let commits: usize = commits.ok_or(Refusal::Malformed("changes without their number"))?;
+    let is_whole = lines.matches('\n').count() == commits || mutant!("uncounted-page");
+    is_whole.then_some((lines, position)).ok_or(Refusal::Cut)
 }
 
 fn success(response: &Response) -> Result<&str, Refusal> {

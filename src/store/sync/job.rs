@@ -596,8 +596,7 @@ impl<'s> SyncJob<'s> {
         self.keep()?;
         let Phase::Compare(snapshot) = &mut self.phase else { return Ok(Step::Busy) };
         let sender = sender!(self);
-        if snapshot.page(&sender, &mut self.window.plan)? {
-            self.source.settle()?;
+        if snapshot.page(&self.source, &sender, &mut self.window.plan)? {
             return Ok(Step::Busy);
         }
         let is_late = mutant!("late-position");

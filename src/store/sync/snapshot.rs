@@ -19,7 +19,7 @@ use crate::mutants::mutant;
 use crate::store::continuation::Continuation;
 use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::slice::{Key, Slice, order};
-use crate::store::source::View;
+use crate::store::source::{Source, View};
 use crate::store::table_store::{Condition, PageQuery};
 
 /// A comparison in progress.
@@ -74,7 +74,12 @@ impl Snapshot {
 
     /// Compares a page, and plans the rows that the target lacks or has in another state. Returns
     /// false if all tables are compared.
-    pub(super) fn page(&mut self, sender: &Sender<'_>, plan: &mut Plan) -> Result<bool> {
+    pub(super) fn page(
+        &mut self,
+        source: &Source,
+        sender: &Sender<'_>,
+        plan: &mut Plan,
+    ) -> Result<bool> {
         if sender.is_over() {
             return Ok(true);
         }
@@ -99,6 +104,10 @@ impl Snapshot {
             }
             page => page?,
         };
+        // If that fails, the page is read again, because a power cut may have reverted its rows.
+        if !mutant!("unsettled-page") {
+            source.settle()?;
+        }
         // A program may have set a time to live since.
         if let (true, View::Db(db)) = (self.missing.rows, &self.view) {
             check_table(db, &table)?;

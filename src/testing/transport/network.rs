@@ -426,16 +426,9 @@ impl Network {
                 Ok(answer)
             }
             Some(Fault::Cut) => {
-                let mut answer = self.carry_out(call, request);
+                let answer = self.carry_out(call, request);
                 self.pass(latency);
-                let length = self.state.lock().rng.index(answer.body.len());
-                answer.body.truncate(length);
-                let is_noticed = self.state.lock().rng.chance(1, 2) || answer.body.is_empty();
-                // `rowstone serve` states the length of each answer.
-                match is_noticed || is_source(&request.url) {
-                    false => Ok(answer),
-                    true => Err(no_answer(true, "the answer was cut")),
-                }
+                self.cut(answer, is_source(&request.url))
             }
             Some(Fault::LostRequest | Fault::LostAnswer | Fault::Late) => {
                 self.take(call, request, sent, fault);
@@ -456,6 +449,22 @@ impl Network {
                     _ => Ok(self.gateway()),
                 }
             }
+        }
+    }
+
+    /// Cuts the body of an answer. A client may not notice that if a proxy left out its length.
+    fn cut(&self, mut answer: Response, is_feed: bool) -> Result<Response, NoAnswer> {
+        let mut length = self.state.lock().rng.index(answer.body.len());
+        if is_feed && self.state.lock().rng.chance(1, 2) {
+            // After a line, because a part of a commit is no commit.
+            let line = answer.body.iter().take(length).rposition(|byte| *byte == b'\n');
+            length = line.map_or(0, |end| end + 1);
+        }
+        answer.body.truncate(length);
+        let is_noticed = self.state.lock().rng.chance(1, 2);
+        match is_noticed || !is_feed && answer.body.is_empty() {
+            false => Ok(answer),
+            true => Err(no_answer(true, "the answer was cut")),
         }
     }
 
@@ -610,7 +619,7 @@ fn open_account(
     Remote::with_parts(endpoint, transport, clock, ids, options)
 }
 
-fn no_answer(was_sent: bool, problem: &str) -> NoAnswer {
+pub(super) fn no_answer(was_sent: bool, problem: &str) -> NoAnswer {
     NoAnswer { was_sent, is_too_large: false, is_final: false, problem: problem.to_owned() }
 }
 

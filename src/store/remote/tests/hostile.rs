@@ -7,16 +7,21 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use crate::db::{Commit, Db};
 use crate::error::{Error, ErrorKind, Result};
+use crate::json;
+use crate::json::changes::put_commit;
 use crate::model::Entity;
 use crate::retry::RetryPolicy;
 use crate::store::open_store;
+use crate::store::remote::feed::RemoteChanges;
 use crate::store::remote::{Remote, RemoteOptions};
 use crate::store::table_store::{PageQuery, TableStore};
 use crate::sync::Mutex;
@@ -303,6 +308,62 @@ fn no_error_shows_a_part_of_a_bare_signature() {
             assert!(!parts.any(|part| text.contains(part)), "{text}");
         }
     }
+}
+
+/// A proxy that leaves out the length of an answer may also cut it without a sign.
+#[test]
+fn a_page_of_changes_that_is_cut_anywhere_is_requested_again() {
+    let db = Db::open_in_memory().unwrap();
+    let since = db.position();
+    let table = db.create_table("parts").unwrap();
+    table.insert(Entity::new("p", "r")).unwrap();
+    table.delete("p", "r").unwrap();
+    let commits: Vec<_> = db.changes(since).unwrap().map(Result::unwrap).collect();
+    let line = |commit: &Commit| {
+        let changes: Vec<_> = commit.changes.iter().collect();
+        json::object(|object| put_commit(object, commit, &changes)) + "\n"
+    };
+    let (body, end) = (commits.iter().map(line).collect::<String>(), db.position());
+    let asked = AtomicUsize::new(0);
+    let cut = |head: &str, stream: &mut dyn Write| {
+        assert!(head.contains(&format!("since={since}&")), "{head}");
+        let length = asked.fetch_add(1, Ordering::Relaxed);
+        let start = format!(
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nx-rowstone-position: {end}\r\n\
+             x-rowstone-commits: {}\r\n\r\n",
+            commits.len()
+        );
+        let _ = stream.write_all(format!("{start}{}", &body[..length]).as_bytes());
+    };
+    serve(cut, false, &format!("AccountKey={KEY}"), options(), |remote| {
+        let mut changes = RemoteChanges::new(remote.clone(), since);
+        for _ in 0..body.len() {
+            let error = changes.next().unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Io && error.message().contains("its end is missing")
+            );
+        }
+        let read = || changes.next().unwrap().map(|commit| commit.position);
+        let read: Vec<_> = std::iter::repeat_with(read).take(commits.len()).flatten().collect();
+        assert_eq!(read, commits.iter().map(|commit| commit.position).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_answer_of_an_extension_that_is_cut_anywhere_is_an_error() {
+    let (at, length) = (Db::open_in_memory().unwrap().position(), AtomicUsize::new(0));
+    let body = format!("{{\"oldest\":\"{at}\",\"newest\":\"{at}\"}}");
+    let cut = |_: &str, stream: &mut dyn Write| {
+        let length = length.fetch_add(1, Ordering::Relaxed);
+        let start = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        let _ = stream.write_all(format!("{start}{}", &body[..length]).as_bytes());
+    };
+    serve(cut, false, &format!("AccountKey={KEY}"), options(), |remote| {
+        for _ in 0..body.len() {
+            assert_eq!(remote.positions().unwrap_err().kind(), ErrorKind::Io);
+        }
+        assert_eq!(remote.positions().unwrap(), [at, at]);
+    });
 }
 
 /// Runs `client` over TLS with a certificate that is valid until `year`. The server gives `answers`

@@ -18,11 +18,12 @@ use self::choices::{Choices, Reader, Stamps};
 use self::device::{Device, Writer};
 use self::history::{Comparison, Label, Problems, STAMP, Target};
 use super::ledger::Action;
-use super::network::{Killed, Line, Mortal, Network, open_remote, open_source};
+use super::network::{Killed, Line, Mortal, Network, no_answer, open_remote, open_source};
 use crate::clock::Clock;
 use crate::db::Position;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::rng::Rng;
+use crate::store::remote::transport::{NoAnswer, Request, Response, Transport};
 use crate::store::sync::{Report, Source, Step, SyncJob, SyncProblem};
 use crate::store::{Remote, RemoteOptions};
 use crate::sync::Mutex;
@@ -35,6 +36,7 @@ pub(super) const IMPORTS: &str = "imports into the device";
 pub(super) const DELETES: &str = "comparisons that delete";
 pub(super) const STAMPED: &str = "expiries that are carried";
 pub(super) const SERVED: &str = "syncs from a server";
+pub(super) const OUTLIVED: &str = "power cuts that a sync outlives";
 pub(super) const REFUSALS: &str = "rows and tables that the target refuses";
 /// The clients of the network that syncs are.
 pub(super) const CLIENTS: usize = 2;
@@ -63,6 +65,8 @@ struct Run<'n> {
     rng: Rng,
     choices: Choices,
     saves: Saves,
+    /// Whether syncs go on when the power of the device fails: they run on another machine.
+    outlives: bool,
     /// The position of the target at the beginning.
     target: Position,
     /// Whether the next sync compares all rows.
@@ -106,6 +110,29 @@ struct Sync<'r> {
     is_mirror: bool,
 }
 
+/// The connection to the server of a device, which does not answer while the power is off.
+struct Powered {
+    device: Arc<Device>,
+    line: Arc<Mortal>,
+}
+
+impl Transport for Powered {
+    fn send(&self, request: &Request, time: Duration) -> Result<Response, NoAnswer> {
+        if self.device.is_down() {
+            return Err(no_answer(false, "no connection: the power is off"));
+        }
+        let answer = self.line.send(request, time);
+        match self.device.is_down() {
+            true => Err(no_answer(true, "no answer: the power is off")),
+            false => answer,
+        }
+    }
+
+    fn wait(&self, time: Duration) {
+        self.line.wait(time);
+    }
+}
+
 /// How a step ended.
 enum End {
     Step(Step),
@@ -120,11 +147,15 @@ pub(super) fn sync(network: &Arc<Network>, mut rng: Rng) {
     let device = Arc::new(Device::new(network, Rng::from_seed(rng.next_u64()), choices));
     *network.idle.lock() = vec![Box::new(Writer(Arc::clone(&device)))];
     let saves = *rng.pick(&[Saves::Nowhere, Saves::File, Saves::Cursor]);
+    let outlives = choices.reader == Reader::Client && rng.chance(1, 2);
     let mut run = Run {
         network,
         device,
         choices,
+        outlives,
         saves: match saves {
+            // The file is on the disk of the device.
+            _ if outlives => Saves::Nowhere,
             // Only the writer's process can write a cursor.
             Saves::Cursor if choices.reader != Reader::Writer => Saves::File,
             saves => saves,
@@ -209,13 +240,16 @@ impl Run<'_> {
         let is_mortal = self.rng.chance(1, 2);
         let left = if is_mortal { 1 + self.rng.below(REQUESTS) } else { u64::MAX };
         let left = Arc::new(AtomicU64::new(left));
-        self.device.set_left(&left);
+        if !self.outlives {
+            self.device.set_left(&left);
+        }
         let remotes: Vec<Remote> = (0..count).map(|client| self.remote(client, &left)).collect();
         let mut waiting: Vec<usize> = (0..count).collect();
         let mut syncs: Vec<Sync<'_>> = Vec::new();
         for _ in 0..1 + self.rng.below(STEPS) {
+            let is_off = self.outlives && self.is_off()?;
             let chosen = self.rng.index(count);
-            if let Some(client) = waiting.pop_if(|_| chosen >= syncs.len()) {
+            if let Some(client) = waiting.pop_if(|_| chosen >= syncs.len() && !is_off) {
                 match self.begin(&remotes[client], client, &left) {
                     Ok(sync) => syncs.push(sync),
                     Err(_) if self.device.is_down() => break,
@@ -255,6 +289,17 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Whether the power of the device is off. If it was, it may return now.
+    fn is_off(&mut self) -> Result<bool, String> {
+        if !self.device.is_down() || self.rng.chance(1, 2) {
+            return Ok(self.device.is_down());
+        }
+        self.boot()?;
+        self.network.serve(self.device.db().map_err(|error| error.to_string())?);
+        self.count(OUTLIVED);
+        Ok(self.device.is_down())
+    }
+
     /// Begins a sync.
     fn begin<'r>(
         &mut self,
@@ -267,7 +312,8 @@ impl Run<'_> {
         let known = self.report()?;
         let is_other = known.position.is_some_and(|at| !at.has_history_of(newest));
         let (mortal, clock, ids) = self.line(client, left);
-        let source = self.device.source(|| open_source(mortal, clock, ids))?;
+        let line = Powered { device: Arc::clone(&self.device), line: mortal };
+        let source = self.device.source(|| open_source(Arc::new(line), clock, ids))?;
         let ids = Rng::from_seed(self.rng.next_u64());
         let job = self.options(SyncJob::with(source, remote, (self.clock(), ids)))?;
         let job = match self.saves {
@@ -341,11 +387,11 @@ impl Run<'_> {
         self.choices.delete_missing || sync.is_mirror
     }
 
-    /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or has no power.
+    /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or its machine has no power.
     fn survives<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let lived = catch_unwind(AssertUnwindSafe(work));
         match lived {
-            Ok(done) => Some(done).filter(|_| !self.device.is_down()),
+            Ok(done) => Some(done).filter(|_| self.outlives || !self.device.is_down()),
             Err(panic) if panic.is::<Killed>() => {
                 self.count("kills of syncs");
                 None
@@ -423,7 +469,8 @@ impl Run<'_> {
     /// Checks the error that ended a sync.
     fn judge(&mut self, error: &Error, count: usize) -> Result<(), String> {
         let state = self.network.state.lock();
-        let is_calm = self.is_healed || state.ledger.is_quiet && state.away == Duration::ZERO;
+        let is_quiet = state.ledger.is_quiet && !self.outlives && state.away == Duration::ZERO;
+        let is_calm = self.is_healed || is_quiet;
         drop(state);
         let (is_fine, name) = match error.kind() {
             ErrorKind::ChangesLost => {
