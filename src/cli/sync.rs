@@ -25,7 +25,7 @@ use crate::error::{Code, Error, ErrorKind};
 use crate::json::{self, Object};
 use crate::model::{KeyPart, check_key};
 use crate::retry::RetryPolicy;
-use crate::store::sync::{Report, Source, SyncJob, SyncProblem, SyncStatus, error_in};
+use crate::store::sync::{Report, SAME, Source, SyncJob, SyncProblem, SyncStatus, error_in};
 use crate::store::{RemoteOptions, TableStore};
 
 /// Carry changes to a Table service or another database.
@@ -148,7 +148,7 @@ impl SyncCommand {
             _ => false,
         };
         if is_same {
-            return Err(Failure::Usage("source and target are the same database".to_owned()));
+            return Err(Failure::Usage(SAME.to_owned()));
         }
         let source = match &from {
             Some(service) => served(service)?,
@@ -355,6 +355,7 @@ fn put_problem(object: &mut Object<'_>, problem: &SyncProblem) {
 /// Adds the option that lets the sync go on.
 fn explained(error: Error) -> Failure {
     let next = match error.kind() {
+        _ if error.message() == SAME => return Failure::Usage(SAME.to_owned()),
         _ if error.code() == Code::RequestBodyTooLarge.as_str() => {
             "--split-groups sends such groups in parts"
         }

@@ -165,6 +165,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// The same at the source, where each one wears the flash. A late position only repeats changes,
 /// since the older one of both ends counts.
 const SAVE_AT_SOURCE_EVERY: Duration = Duration::from_secs(300);
+/// The refusal of a sync to its own source.
+pub(crate) const SAME: &str = "source and target are the same database";
 /// The longest wait for new commits. Changes by another machine are found only by looking.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The partitions that are written at once.
@@ -453,8 +455,8 @@ impl<'s> SyncJob<'s> {
     /// steps.
     ///
     /// # Errors
-    /// `ChangesLost` if the source was restored, repaired or set back, see
-    /// [`resync`](Self::resync); `Locked` if another sync uses the name; errors of the source; the
+    /// `InvalidInput` if source and target are the same database; `ChangesLost` if the source was
+    /// restored, repaired or set back, see [`resync`](Self::resync); `Locked` if another sync uses the name; errors of the source; the
     /// last error of a target that fails for too long; and errors that problems become, see
     /// [`on_problem`](Self::on_problem).
     pub fn step(&mut self) -> Result<Step> {
@@ -542,6 +544,10 @@ impl<'s> SyncJob<'s> {
         let Found { is_open, problems, .. } = found.unwrap_or_default();
         self.counts.problems.store(problems, Ordering::Relaxed);
         self.save()?;
+        // One database may have several names. Carried to itself, its changes would never end.
+        if self.mark.is_in(self.source.view()?.store())? {
+            return Err(Error::new(ErrorKind::InvalidInput, SAME));
+        }
         if is_open && !mutant!("early-takeover") {
             let until = self.clock.monotonic().saturating_add(LEASE + LATE);
             self.phase = Phase::Takeover(until, start);

@@ -107,6 +107,11 @@ impl Mark {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::OutcomeUnknown, "no answer")))
     }
 
+    /// Whether a store has a write of this row, so that it is the target itself.
+    pub(super) fn is_in(&self, store: &dyn TableStore) -> Result<bool> {
+        Ok(read_at(store, &self.name)?.is_some_and(|found| found.writer == self.writer))
+    }
+
     /// Returns whether the row has the last write. If it has an earlier one of this writer, its
     /// ETag is taken for the next try.
     fn is_written(&mut self, target: &dyn TableStore) -> Result<bool> {

@@ -22,6 +22,8 @@ mod state;
 mod tests;
 mod window;
 
+#[cfg(any(feature = "cli", test))]
+pub(crate) use self::job::SAME;
 pub use self::job::{Step, SyncJob, SyncStatus};
 pub use self::problem::{SyncProblem, SyncProblemKind};
 pub(crate) use self::state::{Report, error_in};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::saved::{Saved, State};
 use super::state::Report;
-use super::{Source, Step, SyncJob, SyncProblem, SyncProblemKind};
+use super::{SAME, Source, Step, SyncJob, SyncProblem, SyncProblemKind};
 use crate::clock::ManualClock;
 use crate::db::{Change, Db};
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -97,6 +97,18 @@ fn rows(db: &Db) -> Vec<String> {
         }
     }
     rows
+}
+
+#[test]
+fn a_database_is_not_carried_to_itself() {
+    let device = Device::new();
+    device.put("p", "a", 1);
+    for source in [device.source(), Source::Db(device.db.clone())] {
+        let mut job = SyncJob::new(source, &device.db);
+        let error = job.run(true, &mut |_| true).unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, SAME));
+        assert!(!Report::read(&device.source(), &device.db, "default").unwrap().is_open);
+    }
 }
 
 #[test]

@@ -27,7 +27,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     entry("unsent-is-unknown", "the outcome of a request that was never sent is unknown"),
     entry("rerun-closure", "the closure of an update runs again after a lost answer"),
     entry("any-503", "a 503 of a gateway counts as a busy service, which has done nothing"),
-    entry("uncounted-page", "a page of the change feed that was cut counts as whole"),
     entry("split-group", "only the first operation of a group is sent"),
     entry("dropped-page", "a page with fewer entities than requested counts as the last"),
     entry("saved-early", "the position of a copy is saved before its page is written"),

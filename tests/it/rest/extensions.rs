@@ -274,6 +274,23 @@ mod commands {
     }
 
     #[test]
+    fn a_sync_refuses_the_source_under_another_name() {
+        let place = Place::new();
+        let server = place.serve("--extensions").with_table();
+        put(&server, "p", "a");
+        let mut sync = |source: &str| {
+            let mut command = command(&place, &server, &format!("sync {source} env:OTHER"));
+            let other = server.connection().replace("127.0.0.1", "localhost");
+            assert_ne!(other, server.connection());
+            let output = command.env("OTHER", other).output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(text.contains("source and target are the same database"), "{source}: {text}");
+            assert_eq!(output.status.code(), Some(2));
+        };
+        ["env:STORE", "db"].map(&mut sync);
+    }
+
+    #[test]
     fn counts_and_range_deletes_of_a_service() {
         let place = Place::new();
         let server = place.serve("--extensions").with_table();
