@@ -456,9 +456,9 @@ impl<'s> SyncJob<'s> {
     ///
     /// # Errors
     /// `InvalidInput` if source and target are the same database; `ChangesLost` if the source was
-    /// restored, repaired or set back, see [`resync`](Self::resync); `Locked` if another sync uses the name; errors of the source; the
-    /// last error of a target that fails for too long; and errors that problems become, see
-    /// [`on_problem`](Self::on_problem).
+    /// restored, repaired or set back, see [`resync`](Self::resync); `Locked` if another sync uses
+    /// the name; errors of the source; the last error of a target that fails for too long; and
+    /// errors that problems become, see [`on_problem`](Self::on_problem).
     pub fn step(&mut self) -> Result<Step> {
         let now = self.clock.monotonic();
         if now < self.resume {

@@ -278,7 +278,7 @@ mod commands {
         let place = Place::new();
         let server = place.serve("--extensions").with_table();
         put(&server, "p", "a");
-        let mut sync = |source: &str| {
+        let sync = |source: &str| {
             let mut command = command(&place, &server, &format!("sync {source} env:OTHER"));
             let other = server.connection().replace("127.0.0.1", "localhost");
             assert_ne!(other, server.connection());
@@ -287,7 +287,8 @@ mod commands {
             assert!(text.contains("source and target are the same database"), "{source}: {text}");
             assert_eq!(output.status.code(), Some(2));
         };
-        ["env:STORE", "db"].map(&mut sync);
+        sync("env:STORE");
+        sync("db");
     }
 
     #[test]

@@ -387,7 +387,7 @@ impl Run<'_> {
         self.choices.delete_missing || sync.is_mirror
     }
 
-    /// Runs a part of a sync. Returns `None` if it is killed meanwhile, or its machine has no power.
+    /// Runs a part of a sync. Returns `None` if it is killed, or its machine has no power.
     fn survives<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let lived = catch_unwind(AssertUnwindSafe(work));
         match lived {
