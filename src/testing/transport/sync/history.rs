@@ -328,8 +328,12 @@ impl History {
     /// position, ends or may have ended.
     pub(super) fn mark_unseen(&mut self, source: &Db, began: Position) -> Result<Vec<Row>, String> {
         let source = rows(source).map_err(|error| error.to_string())?;
-        let is_unseen = |row: &&Row| !source.contains_key(*row);
-        let unseen: Vec<Row> = self.rows.keys().filter(is_unseen).cloned().collect();
+        let has_no_row = |row: &Row| !source.contains_key(row);
+        // A row that was written again may be lost before that is durable.
+        let is_gone = |versions: &[Version]| versions.last().is_some_and(|v| v.entity.is_none());
+        let unseen =
+            self.rows.iter().filter(|(row, versions)| has_no_row(row) || is_gone(versions));
+        let unseen: Vec<Row> = unseen.map(|(row, _)| row.clone()).collect();
         self.ever_unseen.extend(unseen.iter().cloned());
         for row in &unseen {
             // A comparison that was cut short may have begun before one that has ended.
@@ -338,7 +342,7 @@ impl History {
                 *newest = began;
             }
         }
-        Ok(unseen)
+        Ok(unseen.into_iter().filter(has_no_row).collect())
     }
 
     /// Whether a commit is not after a position, or of an earlier history.
