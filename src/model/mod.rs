@@ -41,13 +41,13 @@ pub use value::{EdmType, Value, ValueRef};
 pub(crate) use datetime::DateTimeProblem;
 #[cfg(feature = "json")]
 pub(crate) use limits::{
-    ENTITY_SIZE_MAX, SYSTEM_PROPERTIES, check_property_name, check_value, out_of_range,
+    ENTITY_SIZE_MAX, SYSTEM_PROPERTIES, check_value, out_of_range,
 };
 
 pub(crate) use convert::{no_property, other_type};
 pub(crate) use limits::{
     BINARY_BYTES_MAX, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX, KeyPart, PROPERTIES_MAX,
-    check_key, check_table_name, continues_name, starts_name, variable_size,
+    check_key, check_property_name, check_table_name, continues_name, starts_name, variable_size,
 };
 pub(crate) use project::Projector;
 pub(crate) use recent::Recent;

@@ -1,6 +1,6 @@
-//! Applies states of source rows to a view, in three phases: the index rows get the partitions of
-//! the new contributions; each listed partition is brought to the new states; partitions without a
-//! contribution are removed from the index rows.
+//! Applies states of source rows to a view, in three phases: the index gets the partitions of the
+//! new contributions; each listed partition is brought to the new states; partitions without a
+//! contribution are removed from the index.
 //!
 //! Invariants
 //! * the index lists each partition that has a contribution of the source row, and perhaps others;
@@ -8,19 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::RESERVED;
+use super::index::{Key, Partitions, Tables, list};
 use super::mark::{Change, Mark, Place, Runner};
-use super::sums::{Sum, decode, encode};
+use super::sums::{Sum, contribution_key, decode, encode};
 use crate::db::Position;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX};
 use crate::table::Operation;
 
-/// PartitionKey and RowKey of a source row.
-pub(super) type Key = (String, String);
 /// Source rows, each in one state.
 pub(super) type Rows = BTreeMap<Key, Row>;
-/// The view partitions with a contribution of each source row.
-type Partitions<'r> = BTreeMap<&'r Key, BTreeSet<String>>;
 
 /// A state of a source row.
 pub(super) struct Row {
@@ -41,26 +39,9 @@ pub(super) enum Advance {
     Set(Position),
 }
 
-/// The tables of a view.
-#[derive(Clone, Copy)]
-pub(super) struct Tables<'v> {
-    pub(super) view: &'v str,
-    pub(super) index: &'v str,
-}
-
-/// The RowKey of the position row of a view partition. A view row has a smaller or a larger one.
-pub(super) const RESERVED: &str = "~";
-/// The first character of the RowKeys of index rows.
-pub(super) const LISTED: &str = "=";
-/// The RowKey of the mark of an index partition.
-const INDEX_MARK: &str = "";
-const PARTITIONS: &str = "Partitions";
-/// No key has this character.
-const SEPARATOR: char = '\n';
-/// The size of a group's rows above which no row is added. One row has at most 1 MiB.
-const GROUP_BYTES: usize = 1 << 20;
-/// The source rows of one partition that are listed by one group.
-const LISTED_MAX: usize = 50;
+/// The size of a group's rows above which no row is added. A group for one source row may have
+/// more.
+pub(super) const GROUP_BYTES: usize = 1 << 20;
 
 /// A group for a view partition.
 #[derive(Default)]
@@ -78,7 +59,11 @@ pub(super) fn apply(
     rows: &Rows,
     advance: Advance,
 ) -> Result<()> {
-    let mut partitions = list(runner, tables, rows)?;
+    let keys: Vec<&Key> = rows.keys().collect();
+    let mut partitions = list(runner, tables, &keys, |key, listed| {
+        let folded = rows[key].folded.iter().map(|row| row.partition_key());
+        folded.chain(listed.iter().map(String::as_str)).map(str::to_owned).collect()
+    })?;
     let mut keys: BTreeMap<String, Vec<&Key>> = BTreeMap::new();
     for (key, partitions) in &partitions {
         for pk in partitions {
@@ -92,61 +77,18 @@ pub(super) fn apply(
             is_gone.insert(key);
         }
     }
-    partitions.retain(|key, _| is_gone.contains(key));
-    unlist(runner, tables, &partitions)
+    unlist(runner, tables, &partitions, is_gone)
 }
 
-/// Adds the partitions of the new contributions to the index. Returns all listed partitions.
-fn list<'r>(runner: &Runner<'_>, tables: Tables<'_>, rows: &'r Rows) -> Result<Partitions<'r>> {
-    let keys: Vec<&Key> = rows.keys().collect();
-    let mut listed = Partitions::new();
-    for keys in keys.chunk_by(|a, b| a.0 == b.0).flat_map(|keys| keys.chunks(LISTED_MAX)) {
-        listed.extend(set(runner, tables, keys, |key, listed| {
-            let folded = rows[key].folded.iter().map(|row| row.partition_key().to_owned());
-            folded.chain(listed).collect()
-        })?);
-    }
-    Ok(listed)
-}
-
-/// Replaces the listed partitions of rows.
-fn unlist(runner: &Runner<'_>, tables: Tables<'_>, partitions: &Partitions<'_>) -> Result<()> {
-    let keys: Vec<&Key> = partitions.keys().copied().collect();
-    for keys in keys.chunk_by(|a, b| a.0 == b.0).flat_map(|keys| keys.chunks(LISTED_MAX)) {
-        set(runner, tables, keys, |key, _| partitions[key].clone())?;
-    }
-    Ok(())
-}
-
-/// Changes the index rows of one source partition. Returns their new partitions.
-fn set<'r>(
+/// Replaces the listed partitions of some of the rows.
+fn unlist<'r>(
     runner: &Runner<'_>,
     tables: Tables<'_>,
-    keys: &[&'r Key],
-    new: impl Fn(&Key, BTreeSet<String>) -> BTreeSet<String>,
-) -> Result<Partitions<'r>> {
-    let Some((pk, _)) = keys.first() else { return Ok(Partitions::new()) };
-    runner.commit(Place(tables.index, pk, INDEX_MARK), |mark| {
-        let (mut listed, mut operations) = (Partitions::new(), Vec::new());
-        for key in keys {
-            let index_key = format!("{LISTED}{}", key.1);
-            let row = runner.store.get(tables.index, pk, &index_key, &[])?;
-            let text = row.map(|row| row.get::<String>(PARTITIONS)).transpose()?;
-            let split = |text: &String| text.split(SEPARATOR).map(str::to_owned).collect();
-            let old: BTreeSet<String> = text.as_ref().map(split).unwrap_or_default();
-            let new = new(key, old.clone());
-            if new.is_empty() && text.is_some() {
-                operations.push(delete(pk, &index_key));
-            } else if new != old || new.is_empty() != text.is_none() {
-                let text: Vec<&str> = new.iter().map(String::as_str).collect();
-                let text = text.join(&SEPARATOR.to_string());
-                let row = Entity::new(pk, &index_key).with(PARTITIONS, text);
-                operations.push(Operation::Upsert(row));
-            }
-            listed.insert(*key, new);
-        }
-        Ok((listed, Change { operations, position: mark.position }))
-    })
+    partitions: &Partitions<'r>,
+    keys: BTreeSet<&'r Key>,
+) -> Result<()> {
+    let keys: Vec<&Key> = keys.into_iter().collect();
+    list(runner, tables, &keys, |key, _| partitions[key].clone()).map(drop)
 }
 
 /// Brings one view partition to the states of rows. Returns the rows that have no contribution to
@@ -158,9 +100,9 @@ fn write<'r>(
     (rows, advance): (&Rows, Advance),
 ) -> Result<Vec<&'r Key>> {
     let (mut left, mut all_gone) = (keys, Vec::new());
-    while !left.is_empty() {
+    while let Some(first) = left.first() {
         let place = Place(tables.view, pk, RESERVED);
-        let (count, gone) = runner.commit(place, |mark| {
+        let written = runner.commit(place, |mark| {
             let (mut part, mut gone, mut count) = (Part::default(), Vec::new(), 0);
             for key in left {
                 let row = &rows[*key];
@@ -177,12 +119,26 @@ fn write<'r>(
                 count += 1;
             }
             let position = advance.position(mark, count == left.len());
-            Ok(((count, gone), Change { operations: part.operations(pk), position }))
-        })?;
-        left = &left[count..];
+            Ok(((count, gone), Change { operations: part.operations(pk)?, position }))
+        });
+        let (count, gone) = written.map_err(|error| too_large(error, tables, pk, first))?;
+        left = left.get(count..).unwrap_or_default();
         all_gone.extend(gone);
     }
     Ok(all_gone)
+}
+
+/// Only a group for a single source row can be too large.
+fn too_large(error: Error, tables: Tables<'_>, pk: &str, (source, rk): &Key) -> Error {
+    if error.code() != Code::RequestBodyTooLarge.as_str() {
+        return error;
+    }
+    let text = format!(
+        "the rows of partition '{pk}' of view '{}' to which row '{source}', '{rk}' contributes \
+         exceed 4 MiB together: contribute to fewer rows of a partition",
+        tables.view
+    );
+    Error::refused_with(Code::InvalidInput, text)
 }
 
 impl Part {
@@ -199,28 +155,29 @@ impl Part {
         }
         let old = stored.as_ref().map(decode).unwrap_or_default();
         let added = decode(&new);
-        let sums: BTreeSet<&str> = old.iter().chain(&added).map(Entity::row_key).collect();
-        let more = sums.iter().filter(|sum| !self.sums.contains_key(**sum)).count();
-        let operations = self.operations.len() + self.sums.len() + more + 2;
-        let bytes = self.bytes + new.size_at_most();
-        let is_full = operations > GROUP_OPERATIONS_MAX || bytes > GROUP_BYTES;
+        // The names and numbers of the contribution, of its sums and of their counts.
+        let (mut more, mut bytes) = (BTreeMap::new(), 4 * new.size_at_most());
+        for rk in old.iter().chain(&added).map(Entity::row_key) {
+            if !self.sums.contains_key(rk) && !more.contains_key(rk) {
+                let row = runner.store.get(tables.view, &pk, rk, &[])?;
+                let sum = row.as_ref().map(Sum::of).transpose()?.unwrap_or_default();
+                bytes += row.as_ref().map_or(0, Entity::size_at_most);
+                more.insert(rk.to_owned(), (sum, row.is_some()));
+            }
+        }
+        let operations = self.operations.len() + self.sums.len() + more.len() + 2;
+        let is_full =
+            operations > GROUP_OPERATIONS_MAX || self.bytes.saturating_add(bytes) > GROUP_BYTES;
         if is_full && !self.operations.is_empty() {
             return Ok(false);
         }
-        for rk in sums.into_iter().filter(|rk| !self.sums.contains_key(*rk)).collect::<Vec<_>>() {
-            let row = runner.store.get(tables.view, &pk, rk, &[])?;
-            let sum = row.as_ref().map(Sum::of).transpose()?.unwrap_or_default();
-            self.bytes += row.as_ref().map_or(0, Entity::size_at_most);
-            self.sums.insert(rk.to_owned(), (sum, row.is_some()));
+        self.sums.append(&mut more);
+        let signed = added.iter().map(|new| (new, 1)).chain(old.iter().map(|old| (old, -1)));
+        for (contribution, sign) in signed {
+            let (sum, _) = self.sums.entry(contribution.row_key().to_owned()).or_default();
+            sum.add(contribution, sign);
         }
-        // Subtracts first, so that a row whose only contribution is replaced begins anew.
-        for old in &old {
-            self.sums.entry(old.row_key().to_owned()).or_default().0.subtract(old)?;
-        }
-        for new in &added {
-            self.sums.entry(new.row_key().to_owned()).or_default().0.add(new)?;
-        }
-        self.bytes += 2 * new.size_at_most();
+        self.bytes += bytes;
         self.operations.push(match new.is_empty() {
             true => delete(&pk, &key),
             false => Operation::Upsert(new),
@@ -228,12 +185,12 @@ impl Part {
         Ok(true)
     }
 
-    fn operations(self, pk: &str) -> Vec<Operation> {
+    fn operations(self, pk: &str) -> Result<Vec<Operation>> {
         let sums = self.sums.into_iter().filter_map(|(rk, (sum, is_stored))| match sum.rows {
-            0 => is_stored.then(|| delete(pk, &rk)),
-            _ => Some(Operation::Upsert(sum.to_row(pk, &rk))),
+            0 => is_stored.then(|| Ok(delete(pk, &rk))),
+            _ => Some(sum.to_row(pk, &rk).map(Operation::Upsert)),
         });
-        self.operations.into_iter().chain(sums).collect()
+        self.operations.into_iter().map(Ok).chain(sums).collect()
     }
 }
 
@@ -250,11 +207,6 @@ impl Advance {
             Self::To(_) | Self::No => mark.position,
         }
     }
-}
-
-/// Returns the RowKey of the contributions of a source row.
-fn contribution_key((pk, rk): &Key) -> String {
-    format!("{RESERVED}{}~{pk}{rk}", pk.len())
 }
 
 fn delete(pk: &str, rk: &str) -> Operation {

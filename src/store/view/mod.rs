@@ -5,28 +5,33 @@
 //! and adds what the source row contributes now. So applying a state twice changes nothing.
 //! `docs/ARCHITECTURE.md` explains the protocol.
 //!
-//! Files: `apply` (states of rows, to partitions and an index), `mark` (guarded groups), `sums`
-//! (rows and contributions).
+//! Files: `start` (takes over from an earlier runner), `window` (reads and folds commits), `ranges`
+//! (rows that the feed does not list), `apply` (states of rows, to partitions), `index`, `mark`
+//! (guarded groups), `sums` (rows and contributions).
 
 mod apply;
+mod index;
 mod mark;
+mod ranges;
+mod start;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod window;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::apply::{Advance, LISTED, RESERVED, Row, Rows, Tables, apply};
+use self::apply::{Advance, Rows, apply};
+use self::index::Tables;
 use self::mark::{Change as GroupChange, Mark, Place, Runner};
-use self::sums::ROWS;
-use crate::db::{Change, Position};
-use crate::error::{Code, Error, ErrorKind, Result};
+use self::ranges::{Event, What};
+use self::window::Window;
+use crate::db::Position;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Entity;
 use crate::query::KeyRange;
-use crate::rng::Rng;
-use crate::store::pages::{PAGE_MAX, Side, contains, filter};
-use crate::store::source::{Feed, View as State};
+use crate::store::pages::{PAGE_MAX, Side};
+use crate::store::source::Feed;
 pub use crate::store::source::{Lag, Source};
 use crate::store::table_store::TableStore;
 
@@ -111,19 +116,8 @@ struct Running<'s> {
     commits: usize,
 }
 
-/// Commits that are applied together.
-#[derive(Default)]
-struct Window {
-    rows: Rows,
-    /// The ranges that the last commit deletes or imports, or of which rows expired.
-    ranges: VecDeque<KeyRange>,
-    end: Option<Position>,
-    commits: usize,
-}
-
-/// The RowKey of the checkpoint, in the index partition with the empty key. Keys of index rows
-/// begin with [`LISTED`].
-const CHECKPOINT: &str = "checkpoint";
+/// The RowKey of the position row of a view partition. A view row has a smaller or a larger one.
+const RESERVED: &str = "~";
 /// The most source rows that are applied together, and the size of their contributions.
 const WINDOW_ROWS: usize = 1_000;
 const WINDOW_BYTES: usize = 4 << 20;
@@ -161,7 +155,7 @@ impl<'s> View<'s> {
     /// Returns the position up to which the view has all changes; `None` before the first success
     /// of [`catch_up`](Self::catch_up).
     pub fn position(&self) -> Option<Position> {
-        self.running.as_ref().filter(|running| running.feed.is_some()).map(|it| it.reached)
+        self.running.as_ref().map(|running| running.reached)
     }
 
     /// Applies all commits of the source before this call. Creates the tables of the view if they
@@ -197,57 +191,36 @@ impl<'s> View<'s> {
 
     fn advance(&mut self) -> Result<Position> {
         self.source.settle()?;
-        let state = self.source.view()?;
-        let newest = state.position();
+        let newest = self.source.view()?.position();
         let mut running = match self.running.take() {
             Some(running) => running,
-            None => self.start(&state)?,
+            None => self.start()?,
         };
-        loop {
-            let Some(feed) = &mut running.feed else {
-                self.compare_all(&mut running)?;
-                continue;
-            };
-            let window = match self.window(&mut **feed, running.reached, newest) {
-                Err(error) if error.kind() == ErrorKind::ChangesLost => {
-                    self.lose(&mut running)?;
-                    continue;
-                }
-                window => window?,
-            };
-            let Some(end) = window.end else { break };
-            self.apply(&mut running, window, end)?;
+        if !self.follow(&mut running, newest)? {
+            self.compare_all(&mut running)?;
         }
         let reached = running.reached;
         self.running = Some(running);
         Ok(reached)
     }
 
-    /// Takes the view over, and opens the feed.
-    fn start(&mut self, state: &State) -> Result<Running<'s>> {
-        for table in [&self.view, &self.index] {
-            match self.target.create_table(table) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                created => created?,
-            }
+    /// Applies the commits until `newest`. Returns false if they are no longer kept.
+    fn follow(&self, running: &mut Running<'_>, newest: Position) -> Result<bool> {
+        let Some(mut feed) = running.feed.take() else { return Ok(false) };
+        loop {
+            let window = match self.window(&mut *feed, running.reached, newest) {
+                Err(error) if error.kind() == ErrorKind::ChangesLost => {
+                    self.check(running.reached, self.source.view()?.position())?;
+                    self.save(&running.runner, None)?;
+                    return Ok(false);
+                }
+                window => window?,
+            };
+            let Some(end) = window.end else { break };
+            self.apply(running, window, end)?;
         }
-        let found = Mark::read(self.target, Place(&self.index, "", CHECKPOINT))?;
-        let position = found.position.filter(|_| !self.is_rebuilt);
-        let newest = state.position();
-        if let Some(position) = position {
-            self.check(position, newest)?;
-        }
-        let mut rng = Rng::from_entropy();
-        let writer = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
-        let runner = Runner { store: self.target, epoch: found.epoch + 1, writer };
-        let feed = position.map(|position| state.changes(position)).transpose();
-        let feed = match feed {
-            Err(error) if error.kind() == ErrorKind::ChangesLost => None,
-            feed => feed?,
-        };
-        self.save(&runner, position.filter(|_| feed.is_some()))?;
-        self.is_rebuilt = false;
-        Ok(Running { runner, feed, reached: position.unwrap_or(newest), commits: 0 })
+        running.feed = Some(feed);
+        Ok(true)
     }
 
     /// Refuses a position of another history, and one after the newest commit.
@@ -264,16 +237,8 @@ impl<'s> View<'s> {
     }
 
     fn save(&self, runner: &Runner<'_>, position: Option<Position>) -> Result<()> {
-        let place = Place(&self.index, "", CHECKPOINT);
-        runner.commit(place, |_| Ok(((), GroupChange { operations: Vec::new(), position })))
-    }
-
-    /// Makes all source rows be compared, because changes are no longer kept.
-    fn lose(&self, running: &mut Running<'_>) -> Result<()> {
-        self.check(running.reached, self.source.view()?.position())?;
-        self.save(&running.runner, None)?;
-        running.feed = None;
-        Ok(())
+        let change = |_: &Mark| Ok(((), GroupChange { operations: Vec::new(), position }));
+        runner.commit(self.tables().checkpoint(), change)
     }
 
     /// Compares all source rows. The view then has the commits before the comparison, and perhaps
@@ -281,6 +246,11 @@ impl<'s> View<'s> {
     fn compare_all(&self, running: &mut Running<'_>) -> Result<()> {
         let state = self.source.view()?;
         let position = state.position();
+        // Opened first, so that it can have the changes during the comparison.
+        let feed = state.changes(position).map_err(|error| match error.kind() {
+            ErrorKind::ChangesLost => error.during("open the source with `keep_changes`"),
+            _ => error,
+        })?;
         // A partition without contributions may be at a position of before the source was set back.
         let side = Side { store: self.target, table: &self.view };
         let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
@@ -290,157 +260,27 @@ impl<'s> View<'s> {
             let change = |_: &Mark| Ok(((), GroupChange { operations: Vec::new(), position }));
             running.runner.commit(place, change)?;
         }
-        self.compare(&running.runner, &KeyRange::all(), position, Advance::Set(position))?;
-        running.feed = Some(state.changes(position)?);
+        let all = Event { what: What::Imported, range: KeyRange::all(), at: position };
+        self.replay(&running.runner, &all, &Rows::new(), Advance::Set(position))?;
         self.save(&running.runner, Some(position))?;
-        (running.reached, running.commits) = (position, 0);
+        (running.feed, running.reached, running.commits) = (Some(feed), position, 0);
         Ok(())
-    }
-
-    /// Reads commits until `newest`, and folds their rows.
-    fn window(&self, feed: &mut dyn Feed, reached: Position, newest: Position) -> Result<Window> {
-        let (mut window, mut at, mut bytes) = (Window::default(), reached, 0);
-        while at < newest
-            && window.ranges.is_empty()
-            && window.rows.len() < WINDOW_ROWS
-            && bytes < WINDOW_BYTES
-            && window.commits < WINDOW_COMMITS
-        {
-            let commit = match feed.next() {
-                // The next call returns the error again.
-                Err(_) if window.end.is_some() => break,
-                commit => commit?,
-            };
-            let Some(commit) = commit else { break };
-            at = commit.position;
-            (window.end, window.commits) = (Some(at), window.commits + 1);
-            for change in commit.changes {
-                if change.table().eq_ignore_ascii_case(&self.table) {
-                    bytes += self.add(&mut window, at, change)?;
-                }
-            }
-        }
-        Ok(window)
-    }
-
-    /// Adds a change to a window. Returns the size of its contributions.
-    fn add(&self, window: &mut Window, at: Position, change: Change) -> Result<usize> {
-        let (key, folded) = match change {
-            Change::Put { entity, .. } => {
-                let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
-                (key, self.fold(&entity)?)
-            }
-            Change::Deleted { partition_key, row_key, .. } => {
-                ((partition_key, row_key), Vec::new())
-            }
-            Change::RangeDeleted { range, .. } | Change::Imported { range, .. } => {
-                window.ranges.push_back(range);
-                return Ok(0);
-            }
-            Change::TableDropped { .. } | Change::Expired { .. } => {
-                window.ranges.push_back(KeyRange::all());
-                return Ok(0);
-            }
-            Change::TableCreated { .. } => return Ok(0),
-        };
-        let bytes = folded.iter().map(Entity::size_at_most).sum();
-        window.rows.insert(key, Row { at, folded });
-        Ok(bytes)
-    }
-
-    fn fold(&self, entity: &Entity) -> Result<Vec<Entity>> {
-        let folded = (self.fold)(entity)?;
-        let refused =
-            |text: String| Err(Error::refused_with(Code::InvalidInput, format!("the fold {text}")));
-        for row in &folded {
-            if row.row_key().starts_with(RESERVED) || row.value(ROWS).is_some() {
-                return refused(format!("returned a RowKey with '{RESERVED}', or a '{ROWS}'"));
-            }
-            let same = folded.iter().filter(|it| it.partition_key() == row.partition_key());
-            if same.count() > CONTRIBUTIONS_MAX {
-                let pk = row.partition_key();
-                return refused(format!(
-                    "returned more than {CONTRIBUTIONS_MAX} rows of partition '{pk}'"
-                ));
-            }
-        }
-        Ok(folded)
     }
 
     /// Applies a window, and writes the checkpoint if the view has changed.
     fn apply(&self, running: &mut Running<'_>, window: Window, end: Position) -> Result<()> {
-        let Window { rows, ranges, commits, .. } = window;
-        let is_change = !rows.is_empty() || !ranges.is_empty();
-        let advance = if ranges.is_empty() { Advance::To(end) } else { Advance::No };
-        apply(&running.runner, self.tables(), &rows, advance)?;
-        for range in ranges {
-            self.compare(&running.runner, &range, end, Advance::No)?;
+        let Window { rows, events, commits, .. } = window;
+        let is_change = !rows.is_empty() || !events.is_empty();
+        for event in events {
+            self.replay(&running.runner, &event, &rows, Advance::No)?;
         }
+        apply(&running.runner, self.tables(), &rows, Advance::To(end))?;
         (running.reached, running.commits) = (end, running.commits + commits);
         if is_change || running.commits >= WINDOW_COMMITS {
             self.save(&running.runner, Some(end))?;
             running.commits = 0;
         }
         Ok(())
-    }
-
-    /// Brings the view to the present state of a range of the source.
-    fn compare(
-        &self,
-        runner: &Runner<'_>,
-        range: &KeyRange,
-        at: Position,
-        advance: Advance,
-    ) -> Result<()> {
-        let state = self.source.view()?;
-        let source = Side { store: state.store(), table: &self.table };
-        let is_gone = |error: &Error| error.code() == Code::TableNotFound.as_str();
-        let mut rows = Rows::new();
-        for row in source.rows(&filter(range), &[], PAGE_MAX) {
-            let row = match row {
-                Err(error) if is_gone(&error) => break,
-                row => row?,
-            };
-            if contains(range, &row) {
-                let key = (row.partition_key().to_owned(), row.row_key().to_owned());
-                rows.insert(key, Row { at, folded: self.fold(&row)? });
-                self.flush(runner, &mut rows, advance, WINDOW_ROWS)?;
-            }
-        }
-        let index = Side { store: self.target, table: &self.index };
-        for row in index.rows(&filter(range), &[], PAGE_MAX) {
-            let row = row?;
-            let Some(rk) = row.row_key().strip_prefix(LISTED) else { continue };
-            let (pk, rk) = (row.partition_key().to_owned(), rk.to_owned());
-            if !contains(range, &row.with_keys(&pk, &rk)) {
-                continue;
-            }
-            let found = match source.store.get(&self.table, &pk, &rk, &["PartitionKey"]) {
-                Err(error) if is_gone(&error) => None,
-                found => found?,
-            };
-            if found.is_none() {
-                rows.insert((pk, rk), Row { at, folded: Vec::new() });
-                self.flush(runner, &mut rows, advance, WINDOW_ROWS)?;
-            }
-        }
-        self.flush(runner, &mut rows, advance, 1)
-    }
-
-    /// Applies the rows of a comparison if there are at least `least`.
-    fn flush(
-        &self,
-        runner: &Runner<'_>,
-        rows: &mut Rows,
-        advance: Advance,
-        least: usize,
-    ) -> Result<()> {
-        if rows.len() < least {
-            return Ok(());
-        }
-        // A power cut of the source must not revert what the view has.
-        self.source.settle()?;
-        apply(runner, self.tables(), &std::mem::take(rows), advance)
     }
 
     fn tables(&self) -> Tables<'_> {

@@ -2,61 +2,84 @@
 
 use std::collections::BTreeMap;
 
+use super::index::{Key, index_key};
+use super::{CONTRIBUTIONS_MAX, RESERVED};
 use crate::error::{Code, Error, Result, quoted};
-use crate::model::{Entity, Value, ValueRef};
+use crate::model::{
+    Entity, KeyPart, PROPERTIES_MAX, ValueRef, check_key, check_property_name, utf16_len,
+};
 
 /// The property of each view row that counts its contributions.
 pub(super) const ROWS: &str = "Rows";
+/// This and the name of a property: the number of contributions with the property, if it is not
+/// [`ROWS`].
+const ROWS_WITH: &str = "Rows_";
+/// The length of the names of the view partitions of a source row together, in UTF-16 units. The
+/// index has those of a few states of the row in one string of 32,768 units.
+const PARTITIONS_UNITS_MAX: usize = 8_000;
 
 /// A view row: the sum of contributions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sum {
     pub(super) rows: i64,
-    properties: BTreeMap<String, Value>,
+    properties: BTreeMap<String, Total>,
+}
+
+/// The sum of a property, and the number of contributions with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Total {
+    sum: i128,
+    rows: i64,
 }
 
 impl Sum {
     pub(super) fn of(row: &Entity) -> Result<Self> {
-        let properties = row.properties().filter(|(name, _)| *name != ROWS);
-        let properties = properties.map(|(name, value)| (name.to_owned(), value.to_value()));
-        Ok(Self { rows: row.get(ROWS)?, properties: properties.collect() })
-    }
-
-    pub(super) fn to_row(&self, pk: &str, rk: &str) -> Entity {
-        let row = Entity::new(pk, rk).with(ROWS, self.rows);
-        self.properties.iter().fold(row, |row, (name, value)| row.with(name, value.clone()))
-    }
-
-    pub(super) fn add(&mut self, contribution: &Entity) -> Result<()> {
-        self.rows += 1;
-        for (name, value) in contribution.properties() {
-            let sum = match (self.properties.get(name), value) {
-                (None, ValueRef::Int32(value)) => Value::Int64(value.into()),
-                (None, value) => value.to_value(),
-                (Some(old), value) => combined(name, old, value, 1)?,
-            };
-            self.properties.insert(name.to_owned(), sum);
+        let rows = row.get(ROWS)?;
+        let mut properties = BTreeMap::new();
+        for (name, _) in row.properties().filter(|(name, _)| !is_reserved(name)) {
+            let with = format!("{ROWS_WITH}{name}");
+            let rows = row.value(&with).map_or(Ok(rows), |_| row.get(&with))?;
+            let sum = row.get::<i64>(name)?.into();
+            properties.insert(name.to_owned(), Total { sum, rows });
         }
-        Ok(())
+        Ok(Self { rows, properties })
     }
 
-    /// Without contributions, a row has no properties. So a row with one contribution equals it,
-    /// also if it has doubles.
-    pub(super) fn subtract(&mut self, contribution: &Entity) -> Result<()> {
-        self.rows -= 1;
-        if self.rows == 0 {
-            self.properties.clear();
-        }
-        for (name, value) in contribution.properties() {
-            if let Some(old) = self.properties.get_mut(name) {
-                let is_number = integer(value).is_some() || matches!(value, ValueRef::Double(_));
-                if is_number {
-                    *old = combined(name, old, value, -1)?;
-                }
+    /// # Errors
+    /// `InvalidInput` if a sum exceeds 64 bits.
+    pub(super) fn to_row(&self, pk: &str, rk: &str) -> Result<Entity> {
+        let mut row = Entity::new(pk, rk).with(ROWS, self.rows);
+        for (name, total) in &self.properties {
+            let sum = i64::try_from(total.sum).map_err(|_| {
+                let text = format!(
+                    "the sum of {} of view row '{pk}', '{rk}' exceeds 64 bits",
+                    quoted("property", name)
+                );
+                Error::refused_with(Code::InvalidInput, text)
+            })?;
+            row.set(name, sum);
+            if total.rows != self.rows {
+                row.set(format!("{ROWS_WITH}{name}"), total.rows);
             }
         }
-        Ok(())
+        Ok(row)
     }
+
+    /// Adds a contribution, or subtracts it if the sign is -1.
+    pub(super) fn add(&mut self, contribution: &Entity, sign: i64) {
+        self.rows += sign;
+        for (name, value) in contribution.properties() {
+            let Some(value) = integer(value) else { continue };
+            let total = self.properties.entry(name.to_owned()).or_default();
+            total.sum += i128::from(value) * i128::from(sign);
+            total.rows += sign;
+        }
+        self.properties.retain(|_, total| total.rows != 0);
+    }
+}
+
+fn is_reserved(name: &str) -> bool {
+    name == ROWS || name.starts_with(ROWS_WITH)
 }
 
 fn integer(value: ValueRef<'_>) -> Option<i64> {
@@ -67,25 +90,68 @@ fn integer(value: ValueRef<'_>) -> Option<i64> {
     }
 }
 
-/// Returns `old + sign * value` for numbers, and `value` otherwise.
-fn combined(name: &str, old: &Value, value: ValueRef<'_>, sign: i64) -> Result<Value> {
-    #[expect(clippy::cast_precision_loss, reason = "a sum with a double is a double")]
-    let double = |value: ValueRef<'_>| match value {
-        ValueRef::Double(value) => Some(value),
-        value => integer(value).map(|value| value as f64),
+/// Checks the contributions of a source row, so that all groups with them can be built.
+///
+/// # Errors
+/// `InvalidInput`.
+pub(super) fn check(source: &Key, folded: &[Entity]) -> Result<()> {
+    let problem = |text: String| {
+        let text = format!("the fold of row '{}', '{}' returned {text}", source.0, source.1);
+        Err(Error::refused_with(Code::InvalidInput, text))
     };
-    if let (Some(old), Some(value)) = (integer(old.as_ref()), integer(value)) {
-        let sum = value.checked_mul(sign).and_then(|value| old.checked_add(value));
-        return sum.map(Value::Int64).ok_or_else(|| {
-            let text = format!("the sum of {} exceeds 64 bits", quoted("property", name));
-            Error::refused_with(Code::InvalidInput, text)
-        });
+    let mut partitions: BTreeMap<&str, Vec<&Entity>> = BTreeMap::new();
+    for row in folded {
+        let rk = row.row_key();
+        if rk.starts_with(RESERVED) {
+            return problem(format!("RowKey '{rk}': '{RESERVED}' is reserved"));
+        }
+        if let Err(error) = check_key(KeyPart::RowKey, rk) {
+            return problem(format!("RowKey '{rk}': {}", error.message()));
+        }
+        if let Some((name, _)) = row.properties().find(|(name, _)| is_reserved(name)) {
+            return problem(format!("{}, which is reserved", quoted("property", name)));
+        }
+        if let Some((name, _)) = row.properties().find(|(_, value)| integer(*value).is_none()) {
+            let name = quoted("property", name);
+            return problem(format!("{name}, which is no integer: a view adds only integers"));
+        }
+        let is_long = |name: &str| check_property_name(&format!("{ROWS_WITH}{name}")).is_err();
+        if let Some((name, _)) = row.properties().find(|(name, _)| is_long(name)) {
+            return problem(format!("{}, a name that is too long", quoted("property", name)));
+        }
+        partitions.entry(row.partition_key()).or_default().push(row);
     }
-    let signed = |value: f64| if sign < 0 { -value } else { value };
-    Ok(match (double(old.as_ref()), double(value)) {
-        (Some(old), Some(value)) => Value::Double(old + signed(value)),
-        _ => value.to_value(),
-    })
+    for (pk, rows) in &partitions {
+        if rows.len() > CONTRIBUTIONS_MAX {
+            return problem(format!("more than {CONTRIBUTIONS_MAX} rows of partition '{pk}'"));
+        }
+        if let Err(error) = check_key(KeyPart::PartitionKey, pk) {
+            return problem(format!("PartitionKey '{pk}': {}", error.message()));
+        }
+        let properties: usize = rows.iter().map(|row| row.len() + 1).sum();
+        if properties > PROPERTIES_MAX {
+            let text = "rows of partition '{pk}' with more than 252 properties and RowKeys";
+            return problem(text.replace("{pk}", pk));
+        }
+    }
+    let units: usize = partitions.keys().map(|pk| utf16_len(pk) + 1).sum();
+    if units > PARTITIONS_UNITS_MAX {
+        return problem(format!(
+            "rows of {} partitions, whose names exceed {PARTITIONS_UNITS_MAX} characters together",
+            partitions.len()
+        ));
+    }
+    for key in [contribution_key(source), index_key(source)] {
+        if !folded.is_empty() && check_key(KeyPart::RowKey, &key).is_err() {
+            return problem("a row, but its own keys are too long for the rows of the view".into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the RowKey of the contributions of a source row.
+pub(super) fn contribution_key((pk, rk): &Key) -> String {
+    format!("{RESERVED}{}~{pk}{rk}", pk.len())
 }
 
 /// Returns the row that keeps the contributions of one source row to one view partition: the RowKey
@@ -135,8 +201,8 @@ mod tests {
     #[test]
     fn contributions_are_kept_with_their_types() {
         let rows = [
-            Entity::new("p", "a").with("N", 1).with("A_1", "x"),
-            Entity::new("p", "b").with("N", 2.5),
+            Entity::new("p", "a").with("N", 1).with("A_1", 2_i64),
+            Entity::new("p", "b").with("N", i64::MIN),
             Entity::new("p", "a").with("N", 3_i64),
         ];
         let kept = encode("p", "key", rows.iter());
@@ -145,25 +211,34 @@ mod tests {
 
     #[test]
     fn a_sum_is_that_of_its_contributions() {
-        let [a, b, c] = [("N", 1), ("N", 2), ("M", 3)].map(|(name, value)| {
-            Entity::new("p", "a")
-                .with(name, i64::from(value))
-                .with("D", 0.1 * f64::from(value))
-                .with("T", name)
-        });
+        let [a, b, c] = [("N", 1), ("N", 2), ("M", 3)]
+            .map(|(name, value)| Entity::new("p", "a").with(name, i64::from(value)).with("D", 1));
         let mut sum = Sum::default();
-        [&a, &b, &c].into_iter().for_each(|row| sum.add(row).unwrap());
-        let row = sum.to_row("p", "a");
-        let numbers = ["N", "M", ROWS].map(|name| row.get::<i64>(name).unwrap());
-        assert_eq!((numbers, row.get::<&str>("T").unwrap()), ([3, 3, 3], "M"));
-        [&b, &c, &a].into_iter().for_each(|row| sum.subtract(row).unwrap());
+        [&a, &b, &c].into_iter().for_each(|row| sum.add(row, 1));
+        let row = sum.to_row("p", "a").unwrap();
+        let numbers = ["N", "M", "D", ROWS, "Rows_N", "Rows_M"].map(|it| row.get::<i64>(it).ok());
+        assert_eq!(numbers, [3, 3, 3, 3, 2, 1].map(Some));
+        assert!(row.value("Rows_D").is_none());
+        assert_eq!(Sum::of(&row).unwrap(), sum);
+        // A sum without a contribution is no longer a property, even if others are left.
+        sum.add(&c, -1);
+        let row = sum.to_row("p", "a").unwrap();
+        assert!(row.value("M").is_none() && row.value("Rows_N").is_none());
+        [&b, &a].into_iter().for_each(|row| sum.add(row, -1));
         assert_eq!(sum, Sum::default());
-        // The only contribution is stored without the error of a subtraction.
-        sum.add(&c).unwrap();
-        sum.subtract(&c).unwrap();
-        sum.add(&a).unwrap();
-        assert_eq!(sum, Sum { rows: 1, ..Sum::of(&a.clone().with(ROWS, 1_i64)).unwrap() });
-        let most = Entity::new("p", "a").with("N", i64::MAX);
-        assert!(sum.add(&most).unwrap_err().message().contains("64 bits"));
+    }
+
+    #[test]
+    fn only_the_final_sum_must_have_64_bits() {
+        let [most, one, least] =
+            [i64::MAX, 1, i64::MIN].map(|value| Entity::new("p", "a").with("N", value));
+        let mut sum = Sum::default();
+        [&most, &one].into_iter().for_each(|row| sum.add(row, 1));
+        let error = sum.to_row("p", "a").unwrap_err();
+        assert!(error.message().contains("property 'N' of view row 'p', 'a'"), "{error}");
+        sum.add(&least, 1);
+        assert_eq!(sum.to_row("p", "a").unwrap().get::<i64>("N").unwrap(), 0);
+        [&most, &one, &least].into_iter().for_each(|row| sum.add(row, -1));
+        assert_eq!(sum, Sum::default());
     }
 }
