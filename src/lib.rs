@@ -56,8 +56,8 @@
 //!
 //! **Changes.** [`Db::changes`] returns commits in order, with whole entities, from any
 //! [`Position`](changes::Position) whose changes are still kept. A [`Cursor`](changes::Cursor)
-//! stores a position under a name. A [`View`](view::View) folds the changes of a table into sums,
-//! counts and indexes in another table.
+//! stores a position under a name. A [`View`](view::View) folds the changes of a table into sums of
+//! integers, counts and indexes in another table.
 //!
 //! **Queue.** A [`Queue`](queue::Queue) hands messages out to consumers, at least once, over a
 //! directory or an endpoint.
@@ -258,7 +258,7 @@ pub mod stats {
     pub use crate::table::SlowQuery;
 }
 
-/// Tables that follow the changes of a table: sums, counts and indexes.
+/// Tables that follow the changes of a table: sums of integers, counts and indexes.
 pub mod view {
     pub use crate::store::view::{Lag, Source, View};
 }

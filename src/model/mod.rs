@@ -40,9 +40,7 @@ pub use value::{EdmType, Value, ValueRef};
 #[cfg(feature = "json")]
 pub(crate) use datetime::DateTimeProblem;
 #[cfg(feature = "json")]
-pub(crate) use limits::{
-    ENTITY_SIZE_MAX, SYSTEM_PROPERTIES, check_value, out_of_range,
-};
+pub(crate) use limits::{ENTITY_SIZE_MAX, SYSTEM_PROPERTIES, check_value, out_of_range};
 
 pub(crate) use convert::{no_property, other_type};
 pub(crate) use limits::{

@@ -39,15 +39,17 @@ use crate::store::table_store::TableStore;
 ///
 /// The *fold* is a function of one source row. It returns the row's contributions: entities with
 /// the keys of view rows. A view row is the sum of all contributions with its keys:
-/// * integers and doubles are added. The sum of integers is an `Int64`;
-/// * a property of another type has the value that was stored last, so it is meaningful only if
-///   all contributions agree or there is one;
+/// * each property is an `Int32` or an `Int64`, and its sum is an `Int64`. Other types are refused,
+///   because a sum of doubles is not exact after a subtraction: scale them, as to cents;
+/// * a row has the properties of its present contributions. A property `N` that some of them do not
+///   have is counted by `Rows_N`;
 /// * `Rows` is the number of contributions. A view row without contributions is deleted.
 ///
 /// This one form covers the usual views, because a sum can be subtracted when a source row changes:
 /// * sum and count by a key: contribute the numbers to the row of the key;
 /// * an index by another property: contribute to the partition of the property's value a row with
-///   the source row's key. It then has one contribution and equals it;
+///   the source row's key. It then has one contribution and equals it. Texts and doubles are read
+///   from the source row;
 /// * the latest by a key: contribute to the key's partition a row whose RowKey is the
 ///   [reversed time](crate::keys::reverse_date). The first row is the latest, and the next one
 ///   takes its place when the latest is deleted. A maximum alone could not be undone.
@@ -78,18 +80,32 @@ use crate::store::table_store::TableStore;
 /// ```
 ///
 /// **Exactly once.** A runner may be killed at any time, answers may be lost, and another runner
-/// may take over: each source row counts once, in its newest state. A view partition changes
-/// atomically in groups, but the partitions follow one after another.
+/// may take over: when [`catch_up`](Self::catch_up) returns, each source row counts once, in its
+/// state of the call or in a later one. A view partition changes atomically in groups, but the
+/// partitions follow one after another, and a later state may be there before an earlier one of
+/// another row.
+///
+/// **Kept changes.** Open the source with [`keep_changes`](crate::Options::keep_changes), or with
+/// `serve --keep-changes`. Otherwise a call often finds that changes are no longer kept, and
+/// compares all source rows with the view. A call compares them at most once.
 ///
 /// **Stored rows.** The table of the view also has the contributions and a position for each of its
 /// partitions, with RowKeys that begin with `~`. The filter `Rows ge 1` selects the view rows, and
 /// `RowKey lt '~'` reads only them if their keys are ASCII. A second table, whose name ends in
 /// `index`, lists the view partitions of each source row. No other program may write these tables.
+/// To begin anew, delete both. A call refuses tables of something else, and of a view of another
+/// source table.
 ///
-/// **Limits.** A source row contributes to at most 49 rows of a view partition. Its contributions
-/// to one partition have at most 250 properties, and their names leave room for a number. The two
-/// keys of a source row have together at most about 1,000 characters. Sums of doubles that were
-/// subtracted have rounding errors.
+/// **Limits.** The fold must observe the first four; the next call repeats the error.
+///
+/// | limit | |
+/// | --- | --- |
+/// | rows of a view partition to which a source row contributes | 49 |
+/// | properties of these contributions together, and one more for each | 252 |
+/// | names of the view partitions to which a source row contributes, together | 8,000 characters |
+/// | the two keys of a source row that contributes, together | about 1,010 characters |
+/// | the view rows of a partition to which a source row contributes | 4 MiB |
+/// | a sum after a group of changes | an `Int64` |
 pub struct View<'s> {
     source: Source,
     table: String,
@@ -162,15 +178,17 @@ impl<'s> View<'s> {
     /// do not exist. Returns the position that was reached; it may be called again after an error.
     ///
     /// The first call takes the view over from an earlier runner. If the changes since its last
-    /// position are no longer kept, all source rows are compared.
+    /// position are no longer kept, or if the table of the view was deleted, all source rows are
+    /// compared.
     ///
     /// # Errors
     /// * `ChangesLost` if the source was restored, repaired or set back: [`rebuild`](Self::rebuild)
     ///   the view;
     /// * `Locked` if a later runner has taken over;
-    /// * those of the fold, `InvalidInput` if the fold returns a RowKey that begins with `~`, the
-    ///   property `Rows`, or too many rows;
-    /// * those of source and target.
+    /// * `InvalidInput` if the fold exceeds a [limit](Self), returns a property that is no integer,
+    ///   a RowKey that begins with `~`, or a property `Rows` or `Rows_…`; and for tables that are
+    ///   not of this view;
+    /// * those of the fold, of the source and of the target.
     pub fn catch_up(&mut self) -> Result<Position> {
         let done = self.advance();
         if done.is_err() {

@@ -33,6 +33,8 @@ mod sync;
 mod tls;
 #[cfg(feature = "remote")]
 mod verbs;
+#[cfg(feature = "remote")]
+mod view;
 mod watched;
 
 use std::io::{BufRead, BufReader};
