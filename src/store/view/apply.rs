@@ -8,10 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::RESERVED;
 use super::index::{Key, Partitions, Tables, list};
-use super::mark::{Change, Mark, Place, Runner};
-use super::sums::{Sum, contribution_key, decode, encode};
+use super::mark::{Change, GROUP_BYTES, Mark, Place, Runner};
+use super::sums::{RESERVED, Sum, contribution_key, decode, encode};
 use crate::db::Position;
 use crate::error::{Code, Error, Result};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX};
@@ -38,10 +37,6 @@ pub(super) enum Advance {
     /// This one. All rows are applied, whatever the position is before.
     Set(Position),
 }
-
-/// The size of a group's rows above which no row is added. A group for one source row may have
-/// more.
-pub(super) const GROUP_BYTES: usize = 1 << 20;
 
 /// A group for a view partition.
 #[derive(Default)]

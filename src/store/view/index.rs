@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::apply::GROUP_BYTES;
-use super::mark::{Change, Place, Runner};
+use super::mark::{Change, GROUP_BYTES, Place, Runner};
 use crate::error::Result;
 use crate::model::{Entity, GROUP_OPERATIONS_MAX};
 use crate::query::KeyRange;

@@ -15,6 +15,10 @@ use crate::table::{EntityGroup, Operation};
 /// runner was faster.
 const TRIES_MAX: usize = 5;
 
+/// The size of a group's rows above which no row is added. A group for one source row may have
+/// more.
+pub(super) const GROUP_BYTES: usize = 1 << 20;
+
 /// A runner of a view. The later one of two has the larger epoch.
 pub(super) struct Runner<'s> {
     pub(super) store: &'s dyn TableStore,

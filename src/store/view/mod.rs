@@ -5,11 +5,11 @@
 //! and adds what the source row contributes now. So applying a state twice changes nothing.
 //! `docs/ARCHITECTURE.md` explains the protocol.
 //!
-//! Files: `start` (takes over from an earlier runner), `window` (reads and folds commits), `ranges`
-//! (rows that the feed does not list), `apply` (states of rows, to partitions), `index`, `mark`
-//! (guarded groups), `sums` (rows and contributions).
+//! Files: `start` (takes over), `follow` (reads, folds and applies commits), `ranges` (rows that
+//! the feed does not list), `window`, `apply` (states of rows), `sums`, `index`, `mark` (guards).
 
 mod apply;
+mod follow;
 mod index;
 mod mark;
 mod ranges;
@@ -21,16 +21,11 @@ mod window;
 
 use std::time::Duration;
 
-use self::apply::{Advance, Rows, apply};
 use self::index::Tables;
-use self::mark::{Change as GroupChange, Mark, Place, Runner};
-use self::ranges::{Event, What};
-use self::window::Window;
+use self::mark::Runner;
 use crate::db::Position;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::model::Entity;
-use crate::query::KeyRange;
-use crate::store::pages::{PAGE_MAX, Side};
 use crate::store::source::Feed;
 pub use crate::store::source::{Lag, Source};
 use crate::store::table_store::TableStore;
@@ -132,18 +127,6 @@ struct Running<'s> {
     commits: usize,
 }
 
-/// The RowKey of the position row of a view partition. A view row has a smaller or a larger one.
-const RESERVED: &str = "~";
-/// The most source rows that are applied together, and the size of their contributions.
-const WINDOW_ROWS: usize = 1_000;
-const WINDOW_BYTES: usize = 4 << 20;
-/// The commits without a change of the source table after which the checkpoint is written. Fewer
-/// would repeat forever if the target is the source: a checkpoint is a commit.
-const WINDOW_COMMITS: usize = 10_000;
-/// The most view rows of a partition to which a source row contributes. A group replaces all of
-/// them: old and new ones, the contributions and the position.
-const CONTRIBUTIONS_MAX: usize = 49;
-
 impl<'s> View<'s> {
     /// Creates a view of the table `table` of a source in the table `view` of a store, which may be
     /// the source itself. Nothing is read or written yet. A view whose fold has changed must be
@@ -220,85 +203,6 @@ impl<'s> View<'s> {
         let reached = running.reached;
         self.running = Some(running);
         Ok(reached)
-    }
-
-    /// Applies the commits until `newest`. Returns false if they are no longer kept.
-    fn follow(&self, running: &mut Running<'_>, newest: Position) -> Result<bool> {
-        let Some(mut feed) = running.feed.take() else { return Ok(false) };
-        loop {
-            let window = match self.window(&mut *feed, running.reached, newest) {
-                Err(error) if error.kind() == ErrorKind::ChangesLost => {
-                    self.check(running.reached, self.source.view()?.position())?;
-                    self.save(&running.runner, None)?;
-                    return Ok(false);
-                }
-                window => window?,
-            };
-            let Some(end) = window.end else { break };
-            self.apply(running, window, end)?;
-        }
-        running.feed = Some(feed);
-        Ok(true)
-    }
-
-    /// Refuses a position of another history, and one after the newest commit.
-    fn check(&self, position: Position, newest: Position) -> Result<()> {
-        if position.has_history_of(newest) && position <= newest {
-            return Ok(());
-        }
-        let text = format!(
-            "the source was restored, repaired or set back, or is another one: the view in table \
-             '{}' is at {position}, and the newest commit is {newest}; rebuild the view",
-            self.view
-        );
-        Err(Error::new(ErrorKind::ChangesLost, text))
-    }
-
-    fn save(&self, runner: &Runner<'_>, position: Option<Position>) -> Result<()> {
-        let change = |_: &Mark| Ok(((), GroupChange { operations: Vec::new(), position }));
-        runner.commit(self.tables().checkpoint(), change)
-    }
-
-    /// Compares all source rows. The view then has the commits before the comparison, and perhaps
-    /// some later ones, which the feed repeats.
-    fn compare_all(&self, running: &mut Running<'_>) -> Result<()> {
-        let state = self.source.view()?;
-        let position = state.position();
-        // Opened first, so that it can have the changes during the comparison.
-        let feed = state.changes(position).map_err(|error| match error.kind() {
-            ErrorKind::ChangesLost => error.during("open the source with `keep_changes`"),
-            _ => error,
-        })?;
-        // A partition without contributions may be at a position of before the source was set back.
-        let side = Side { store: self.target, table: &self.view };
-        let keys = ["PartitionKey", "RowKey"].map(str::to_owned);
-        for row in side.rows(&format!("RowKey eq '{RESERVED}'"), &keys, PAGE_MAX) {
-            let (row, position) = (row?, Some(position));
-            let place = Place(&self.view, row.partition_key(), RESERVED);
-            let change = |_: &Mark| Ok(((), GroupChange { operations: Vec::new(), position }));
-            running.runner.commit(place, change)?;
-        }
-        let all = Event { what: What::Imported, range: KeyRange::all(), at: position };
-        self.replay(&running.runner, &all, &Rows::new(), Advance::Set(position))?;
-        self.save(&running.runner, Some(position))?;
-        (running.feed, running.reached, running.commits) = (Some(feed), position, 0);
-        Ok(())
-    }
-
-    /// Applies a window, and writes the checkpoint if the view has changed.
-    fn apply(&self, running: &mut Running<'_>, window: Window, end: Position) -> Result<()> {
-        let Window { rows, events, commits, .. } = window;
-        let is_change = !rows.is_empty() || !events.is_empty();
-        for event in events {
-            self.replay(&running.runner, &event, &rows, Advance::No)?;
-        }
-        apply(&running.runner, self.tables(), &rows, Advance::To(end))?;
-        (running.reached, running.commits) = (end, running.commits + commits);
-        if is_change || running.commits >= WINDOW_COMMITS {
-            self.save(&running.runner, Some(end))?;
-            running.commits = 0;
-        }
-        Ok(())
     }
 
     fn tables(&self) -> Tables<'_> {

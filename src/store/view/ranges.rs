@@ -3,32 +3,15 @@
 
 use std::mem;
 
+use super::View;
 use super::apply::{Advance, Row, Rows, apply};
 use super::index::{self, Key, source_key};
 use super::mark::Runner;
-use super::{View, WINDOW_BYTES, WINDOW_ROWS};
-use crate::db::Position;
+use super::window::{Event, WINDOW_BYTES, WINDOW_ROWS, What};
 use crate::error::{Code, Result};
 use crate::model::Entity;
 use crate::query::KeyRange;
 use crate::store::pages::{self, PAGE_MAX, Side, contains, filter};
-
-/// A change of a range.
-pub(super) struct Event {
-    pub(super) what: What,
-    pub(super) range: KeyRange,
-    pub(super) at: Position,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    /// All rows were deleted.
-    Deleted,
-    /// Rows that the source no longer has have expired.
-    Expired,
-    /// The source may have any rows.
-    Imported,
-}
 
 /// States of rows that are not applied yet.
 struct Batch<'b> {

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::index::{Key, index_key};
-use super::{CONTRIBUTIONS_MAX, RESERVED};
 use crate::error::{Code, Error, Result, quoted};
 use crate::model::{
     Entity, KeyPart, PROPERTIES_MAX, ValueRef, check_key, check_property_name, utf16_len,
 };
 
+/// The RowKey of the position row of a view partition. A view row has a smaller or a larger one.
+pub(super) const RESERVED: &str = "~";
+/// The most view rows of a partition to which a source row contributes. A group replaces all of
+/// them: old and new ones, the contributions and the position.
+const CONTRIBUTIONS_MAX: usize = 49;
 /// The property of each view row that counts its contributions.
 pub(super) const ROWS: &str = "Rows";
 /// This and the name of a property: the number of contributions with the property, if it is not
