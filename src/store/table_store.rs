@@ -95,11 +95,12 @@ pub trait TableStore: Send + Sync {
     /// Returns the store's time in UTC, by which deadlines that are stored in entities are
     /// compared, whatever the clocks of the clients show.
     ///
-    /// * The time of a database is never behind the wall clock of its machine, nor behind the
-    ///   Timestamp of an entity that can be read. In a session it never decreases, and advances at
-    ///   least as fast as the monotonic clock. So if the wall clock jumps forward, this time does,
-    ///   too; if the wall clock is set back, this time keeps its lead until the database is opened
-    ///   again. It is not the clock by which rows [expire](crate::Db::set_ttl).
+    /// * The time of a database is the wall clock of its machine, or the last Timestamp plus the
+    ///   monotonic time since, if that is later. So it is never behind the Timestamp of an entity
+    ///   that can be read, and advances at least as fast as the monotonic clock after a commit. It
+    ///   decreases only if the wall clock was ahead for a while without a commit, or if the
+    ///   database is opened again after the wall clock was set back, and then not below the last
+    ///   Timestamp. It is not the clock by which rows [expire](crate::Db::set_ttl).
     /// * The time of an endpoint is the latest `Date` of an answer plus the monotonic time since.
     ///   If there was no answer for a minute, a request is sent. With `rowstone serve` this is the
     ///   time of the database, late by at most about a second and the time of the answer, but never

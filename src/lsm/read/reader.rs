@@ -77,14 +77,14 @@ impl Reader {
         self.published.load()
     }
 
-    /// Returns the session's time in ticks. It is never behind the wall clock and the last commit,
-    /// never decreases, and advances at least as fast as the monotonic clock.
+    /// Returns the session's time in ticks: the wall clock, or the last commit plus the monotonic
+    /// time since, if that is later. A wall clock that was ahead for a while counts only if there
+    /// was a commit, because only then the lead is durable.
     pub(crate) fn session_time(&self) -> u64 {
         let monotonic = ticks_in(self.env.clock.monotonic());
-        let least = self.env.clock.now().max(self.published().0);
-        let ahead = least.saturating_sub(monotonic);
+        let ahead = self.published().0.saturating_sub(monotonic);
         let before = self.session_ahead.fetch_max(ahead, Ordering::Relaxed);
-        before.max(ahead).saturating_add(monotonic)
+        before.max(ahead).saturating_add(monotonic).max(self.env.clock.now())
     }
 
     /// Pins a view, and returns it with the Seq to read at: `at` or the published one.
