@@ -80,6 +80,7 @@ impl<'s> LargeValues<'s> {
     /// * `Io` if `value` cannot be read: the stored value stays as it was;
     /// * `Timeout` if a [`sweep`](Self::sweep) deleted the chunks because the write took longer
     ///   than its grace;
+    /// * `PreconditionFailed` if other writers were faster several times;
     /// * `OutcomeUnknown`; see [`LargeValues`];
     /// * those of [`TableStore::commit`].
     pub fn put(&self, partition_key: &str, name: &str, value: impl Read) -> Result<ETag> {
@@ -160,9 +161,11 @@ impl<'s> LargeValues<'s> {
     /// Deletes the chunks of values that were replaced or deleted, and of writes that began, longer
     /// ago than `grace` by [the store's time](TableStore::now). Returns the number of chunks.
     ///
-    /// The grace must be longer than a read or a write of a value takes, such as a day. A read or
-    /// write that takes longer fails, and never finds or leaves a part of a value. Sweeps
-    /// may be stopped at any time, and run beside each other.
+    /// The grace must be longer than a read or a write of a value takes with all repeats of its
+    /// requests, such as a day. A read or write that takes longer fails. Sweeps may be stopped at
+    /// any time, and run beside each other. The table must have no
+    /// [time to live](crate::Db::set_ttl), because chunks are older than their manifest, and a
+    /// `Remote` must not read from the secondary location.
     ///
     /// # Errors
     /// Those of [`TableStore::query`] and [`TableStore::commit`].

@@ -152,6 +152,12 @@ impl Manifest {
         let Some((id, length, chunks, crc, etag)) = read() else {
             return Err(place.error(ErrorKind::InvalidInput, "the entity is not a large value"));
         };
+        let (size, length): (u64, u64) = (CHUNK_BYTES as u64, length);
+        let expected = if length < size { 0 } else { length.div_ceil(size) };
+        if u64::from(chunks) != expected {
+            let problem = format!("{chunks} chunks cannot have {length} bytes");
+            return Err(place.error(ErrorKind::Corruption, &problem));
+        }
         Ok(Self { id, length, chunks, crc, etag, row })
     }
 

@@ -12,9 +12,9 @@ use crate::error::{ErrorKind, Result};
 use crate::fs::MemFs;
 use crate::model::{ETag, Entity};
 use crate::options::Options;
-use crate::store::TableStore;
 use crate::store::cut::{Cut, Fault};
 use crate::store::pages::Side;
+use crate::store::{Condition, TableStore};
 
 const TABLE: &str = "Tab";
 const PK: &str = "maps";
@@ -194,7 +194,12 @@ fn a_reader_sees_the_old_or_the_new_value_after_each_crash() {
     each_fault(&[Fault::Refused, Fault::Away, Fault::LostThenAway], |store, done, old, new| {
         match done {
             Ok(()) => check(&store.db, &[new]),
-            Err(_) => check(&store.db, &[Some(old), new]),
+            Err(error) => {
+                if new != Some(old) && get(&store.db).as_deref() == new {
+                    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "the change is done");
+                }
+                check(&store.db, &[Some(old), new]);
+            }
         }
     });
 }
@@ -222,6 +227,29 @@ fn a_lost_answer_of_a_put_or_delete_is_settled() {
     lose_write(1);
     values.delete(PK, NAME).unwrap();
     check(&store.db, &[None]);
+}
+
+#[test]
+fn a_delete_whose_answer_was_lost_spares_the_next_value() {
+    let store = cut();
+    values(&store.db).put(PK, NAME, &b"old"[..]).unwrap();
+    // After the read and the delete of the manifest.
+    *store.fault.lock() = Some((store.requests() + 1, Fault::Lost));
+    let db = store.db.clone();
+    let put = move || drop(values(&db).put(PK, NAME, &b"new"[..]).unwrap());
+    *store.before.lock() = Some((store.requests() + 2, Box::new(put)));
+    values(&store).delete(PK, NAME).unwrap();
+    assert_eq!(get(&store.db), Some(b"new".to_vec()));
+}
+
+#[test]
+fn a_manifest_with_another_number_of_chunks_is_corrupt() {
+    let db = cut().db;
+    values(&db).put(PK, NAME, &bytes(9, 1)[..]).unwrap();
+    let chunks = Entity::new(PK, NAME).with("Chunks", 10_000_i64);
+    db.merge(TABLE, &chunks, &Condition::Any).unwrap();
+    let error = values(&db).get_vec(PK, NAME, 100).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
 }
 
 #[test]

@@ -151,7 +151,11 @@ impl Values<'_> {
         let mut unknown: Option<(Error, Option<ETag>)> = None;
         let (mut last, mut is_swept) = (None, false);
         for _ in 0..TRIES_MAX {
-            let found = self.manifest(place)?;
+            let found = match self.manifest(place) {
+                // The group whose answer was lost may have taken effect.
+                Err(error) => return Err(unknown.map_or(error, |(lost, _)| lost)),
+                Ok(found) => found,
+            };
             if let Some(found) = found.as_ref().filter(|found| found.id == key.id) {
                 return Ok(found.etag.clone());
             }
@@ -180,7 +184,7 @@ impl Values<'_> {
                     is_swept = error.index() == Some(MARK_INDEX);
                     last = Some(error);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(unknown.map_or(error, |(lost, _)| lost)),
             }
         }
         Err(unknown.map(|(error, _)| error).or(last).unwrap_or_else(no_answer))
@@ -188,24 +192,29 @@ impl Values<'_> {
 
     /// Deletes a value.
     pub(super) fn remove(&self, place: &Place<'_>) -> Result<()> {
-        let mut last = None;
+        // The last conflict, and the write id that a group without an answer may have deleted.
+        let (mut last, mut unknown) = (None, None::<(Error, String)>);
         for _ in 0..TRIES_MAX {
-            let found = self.manifest(place)?;
-            let Some(found) = found else {
-                // The manifest of a group whose answer was lost is gone.
-                return match last {
-                    Some(error) if is_unknown(&error) => Ok(()),
-                    _ => Err(place.refused(Code::ResourceNotFound)),
-                };
+            let found = match self.manifest(place) {
+                Err(error) => return Err(unknown.map_or(error, |(lost, _)| lost)),
+                Ok(found) => found,
             };
+            // Another value may have taken the place of the deleted one.
+            let is_other = |id: &str| found.as_ref().is_none_or(|found| found.id != id);
+            if unknown.as_ref().is_some_and(|(_, id)| is_other(id)) {
+                return Ok(());
+            }
+            let Some(found) = found else { return Err(place.refused(Code::ResourceNotFound)) };
             let manifest = delete(place, &place.row, &found.etag);
             let group = change(place, manifest, None, Some(&found))?;
             match self.store.commit(&self.table, &group) {
-                Err(error) if is_unknown(&error) || is_conflict(&error) => last = Some(error),
-                done => return done.map(drop),
+                Err(error) if is_unknown(&error) => unknown = Some((error, found.id)),
+                Err(error) if is_conflict(&error) => last = Some(error),
+                Err(error) => return Err(unknown.map_or(error, |(lost, _)| lost)),
+                Ok(_) => return Ok(()),
             }
         }
-        Err(last.unwrap_or_else(no_answer))
+        Err(unknown.map(|(error, _)| error).or(last).unwrap_or_else(no_answer))
     }
 }
 
