@@ -2,8 +2,8 @@
 //! them or the server is killed.
 //!
 //! Each consumer reports the time of the commit of each claim, which is the server's, and the time
-//! until which it owns the message. At the end, each acknowledged message was claimed, and none was
-//! claimed within the time of an earlier claim.
+//! until which it owns the message. At the end, each acknowledged message is in the queue, unless a
+//! consumer has sent its delete, and none was claimed within the time of an earlier claim.
 //!
 //! `ROWSTONE_QUEUE_MINUTES=10` runs for so long instead of some rounds, and `SEED` sets the seed.
 
@@ -50,6 +50,8 @@ struct Claim {
 struct Log {
     put: BTreeSet<String>,
     claims: BTreeMap<String, Vec<Claim>>,
+    /// The messages whose delete was sent.
+    deleting: BTreeSet<String>,
     deleted: BTreeSet<String>,
     /// The number of claims.
     count: usize,
@@ -61,6 +63,7 @@ impl Log {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
             ["put", id] => drop(self.put.insert(id.to_owned())),
+            ["deleting", id] => drop(self.deleting.insert(id.to_owned())),
             ["deleted", id] => drop(self.deleted.insert(id.to_owned())),
             [word @ ("claimed" | "extended"), id, at, until] => {
                 let is_extension = word == "extended";
@@ -160,6 +163,7 @@ fn the_consumer() {
             }
             owned.push(message);
         }
+        owned.iter().for_each(|message| send_line(format_args!("deleting {}", message.id)));
         let Some(void) = unless_killed(queue.delete_many(&owned)) else { continue };
         for message in owned.iter().filter(|message| !void.contains(message)) {
             send_line(format_args!("deleted {}", message.id));
@@ -276,7 +280,7 @@ impl Run {
             left.extend(claimed.into_iter().map(|message| message.id));
         }
         let (count, deleted) = (log.count, log.deleted.len());
-        log.put.retain(|id| !log.claims.contains_key(id) && !left.contains(id));
+        log.put.retain(|id| !log.deleting.contains(id) && !left.contains(id));
         assert_eq!(log.put, BTreeSet::new(), "lost");
         crate::say(format_args!("{count} claims, {deleted} deleted, {} were left", left.len()));
     }

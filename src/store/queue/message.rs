@@ -64,8 +64,11 @@ impl Message {
     pub(super) fn read(row: &Entity) -> Result<Self> {
         let (partition_key, row_key) = (row.partition_key().to_owned(), row.row_key().to_owned());
         let (next_visible, id) = match row_key.split_once('-') {
-            Some((time, id)) => (time.parse().ok().and_then(DateTime::from_ticks), id),
-            None => (Some(DateTime::MAX), &*row_key),
+            Some((time, id)) if time.len() == TIME_DIGITS => {
+                (time.parse().ok().and_then(DateTime::from_ticks), id)
+            }
+            // The id of a poison message.
+            _ => (Some(DateTime::MAX), &*row_key),
         };
         let count = row.get::<i32>(DEQUEUE_COUNT)?;
         let is_foreign = || {
@@ -124,10 +127,12 @@ impl Message {
         })
     }
 
-    /// Returns about the bytes of an operation with the message.
+    /// Returns about the bytes of an operation with the message: those of the entity, or as JSON.
     pub(super) fn weight(&self) -> usize {
         let is_escaped = |byte: &u8| *byte < b' ' || [b'"', b'\\'].contains(byte);
-        OVERHEAD + self.text.len() + 5 * self.text.bytes().filter(is_escaped).count()
+        let as_json = self.text.len() + 5 * self.text.bytes().filter(is_escaped).count();
+        // A character has at least as many bytes in UTF-8 as UTF-16 units.
+        OVERHEAD + as_json.max(2 * self.text.len())
     }
 }
 

@@ -262,13 +262,14 @@ fn groups_of_large_messages_are_divided() {
     let bench = Bench::new(1);
     let queue = bench.queue(1);
     // In JSON, and in UTF-8, the longest texts.
-    for text in ["\u{1}".repeat(32_768), "€".repeat(32_768)] {
-        queue.put_many(&vec![text; 40]).unwrap();
-        let mut left = 40;
+    let texts = ["\u{1}", "€", "a"].map(|text| text.repeat(32_768));
+    for (text, count) in texts.iter().zip([40, 40, 100]) {
+        queue.put_many(&vec![text; count]).unwrap();
+        let mut left = count;
         while left > 0 {
             let claimed = queue.claim(32, TIMEOUT).unwrap();
             left -= claimed.len();
-            assert!((1..32).contains(&claimed.len()));
+            assert!((1..=32).contains(&claimed.len()));
             queue.delete_many(&claimed).unwrap();
         }
     }
