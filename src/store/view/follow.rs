@@ -53,6 +53,8 @@ impl View<'_> {
     /// Compares all source rows. The view then has the commits before the comparison, and perhaps
     /// some later ones, which the feed repeats.
     pub(super) fn compare_all(&self, running: &mut Running<'_>) -> Result<()> {
+        // If the comparison is stopped, the next runner must compare, too.
+        self.save(&running.runner, None)?;
         let state = self.source.view()?;
         let position = state.position();
         // Opened first, so that it can have the changes during the comparison.

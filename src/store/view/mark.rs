@@ -82,7 +82,7 @@ impl Runner<'_> {
             let mark = Mark::read(self.store, place)?;
             let is_own = (mark.epoch, &*mark.writer) == (self.epoch, &*self.writer);
             if mark.epoch >= self.epoch && !is_own {
-                return Err(taken(table));
+                return Err(overtaken(table));
             }
             let (done, Change { operations, position }) = build(&mark)?;
             if operations.is_empty() && position == mark.position && is_own {
@@ -115,7 +115,7 @@ fn is_open(error: &Error) -> bool {
     kinds.contains(&error.kind()) || error.code() == Code::ResourceNotFound.as_str()
 }
 
-fn taken(table: &str) -> Error {
+pub(super) fn overtaken(table: &str) -> Error {
     let text = format!("another runner has taken over the view in table '{table}'");
     Error::new(ErrorKind::Locked, text)
 }

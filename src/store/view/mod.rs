@@ -24,7 +24,7 @@ use std::time::Duration;
 use self::index::Tables;
 use self::mark::Runner;
 use crate::db::Position;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Entity;
 use crate::store::source::Feed;
 pub use crate::store::source::{Lag, Source};
@@ -82,14 +82,15 @@ use crate::store::table_store::TableStore;
 ///
 /// **Kept changes.** Open the source with [`keep_changes`](crate::Options::keep_changes), or with
 /// `serve --keep-changes`. Otherwise a call often finds that changes are no longer kept, and
-/// compares all source rows with the view. A call compares them at most once.
+/// compares all source rows with the view. A call compares them at most once, and fails with `Busy`
+/// if the changes during the comparison are no longer kept either.
 ///
 /// **Stored rows.** The table of the view also has the contributions and a position for each of its
 /// partitions, with RowKeys that begin with `~`. The filter `Rows ge 1` selects the view rows, and
 /// `RowKey lt '~'` reads only them if their keys are ASCII. A second table, whose name ends in
 /// `index`, lists the view partitions of each source row. No other program may write these tables.
-/// To begin anew, delete both. A call refuses tables of something else, and of a view of another
-/// source table.
+/// To start the view again, stop all runners and delete both. A call refuses tables of something else, and of a view of
+/// another source table.
 ///
 /// **Limits.** The fold must observe the first four; the next call repeats the error.
 ///
@@ -101,6 +102,7 @@ use crate::store::table_store::TableStore;
 /// | the two keys of a source row that contributes, together | about 1,010 characters |
 /// | the view rows of a partition to which a source row contributes | 4 MiB |
 /// | a sum after a group of changes | an `Int64` |
+/// | properties of a view row: sums, their counts `Rows_N`, and `Rows` | 252 |
 pub struct View<'s> {
     source: Source,
     table: String,
@@ -112,6 +114,10 @@ pub struct View<'s> {
     /// The last saved position, and the feed after it; `None` before the start.
     running: Option<Running<'s>>,
 }
+
+/// The error of a comparison whose changes were lost.
+const NOT_KEPT: &str = "the source has not kept the changes during the comparison of all rows: open it with \
+     `keep_changes`, or call again when it is at rest";
 
 /// Returns the contributions of a source row.
 type Fold<'s> = dyn Fn(&Entity) -> Result<Vec<Entity>> + Send + 's;
@@ -168,6 +174,7 @@ impl<'s> View<'s> {
     /// * `ChangesLost` if the source was restored, repaired or set back: [`rebuild`](Self::rebuild)
     ///   the view;
     /// * `Locked` if a later runner has taken over;
+    /// * `Busy` if the source does not keep its changes as long as a comparison takes;
     /// * `InvalidInput` if the fold exceeds a [limit](Self), returns a property that is no integer,
     ///   a RowKey that begins with `~`, or a property `Rows` or `Rows_…`; and for tables that are
     ///   not of this view;
@@ -199,6 +206,11 @@ impl<'s> View<'s> {
         };
         if !self.follow(&mut running, newest)? {
             self.compare_all(&mut running)?;
+            // The comparison has left the rows that changed meanwhile to the feed.
+            let newest = self.source.view()?.position();
+            if !self.follow(&mut running, newest)? {
+                return Err(Error::new(ErrorKind::Busy, NOT_KEPT));
+            }
         }
         let reached = running.reached;
         self.running = Some(running);

@@ -4,7 +4,7 @@
 //! was deleted and created again, are noticed.
 
 use super::index::PARTITION;
-use super::mark::{Change, Mark, Runner};
+use super::mark::{Change, Mark, Runner, overtaken};
 use super::{Running, View};
 use crate::db::Position;
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -45,7 +45,13 @@ impl<'s> View<'s> {
         let place = self.tables().checkpoint();
         let epoch = Mark::read(self.target, place)?.epoch + 1;
         let runner = Runner { store: self.target, epoch, writer };
-        let taken = runner.commit(place, |mark| self.take(mark, &runner.writer))?;
+        let taken = runner.commit(place, |mark| self.take(mark, &runner.writer));
+        // Another runner that started meanwhile may have written rows.
+        let is_refused = taken.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidInput);
+        if is_refused && Mark::read(self.target, place)?.epoch >= epoch {
+            return Err(overtaken(&self.view));
+        }
+        let taken = taken?;
         if !taken.is_stored {
             let row = Entity::new(PARTITION, VIEW_ID).with(ID, taken.id);
             match self.target.insert(&self.view, &row) {

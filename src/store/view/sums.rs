@@ -50,16 +50,23 @@ impl Sum {
     }
 
     /// # Errors
-    /// `InvalidInput` if a sum exceeds 64 bits.
+    /// `InvalidInput` if a sum exceeds 64 bits, or if there are too many properties.
     pub(super) fn to_row(&self, pk: &str, rk: &str) -> Result<Entity> {
+        let problem = |text| Error::refused_with(Code::InvalidInput, text);
+        let partial = self.properties.values().filter(|total| total.rows != self.rows).count();
+        let count = 1 + self.properties.len() + partial;
+        if count > PROPERTIES_MAX {
+            let text = format!(
+                "view row '{pk}', '{rk}' would have {count} properties with the counts `Rows_…` of \
+                 those that some contributions lack; at most {PROPERTIES_MAX} are allowed"
+            );
+            return Err(problem(text));
+        }
         let mut row = Entity::new(pk, rk).with(ROWS, self.rows);
         for (name, total) in &self.properties {
             let sum = i64::try_from(total.sum).map_err(|_| {
-                let text = format!(
-                    "the sum of {} of view row '{pk}', '{rk}' exceeds 64 bits",
-                    quoted("property", name)
-                );
-                Error::refused_with(Code::InvalidInput, text)
+                let name = quoted("property", name);
+                problem(format!("the sum of {name} of view row '{pk}', '{rk}' exceeds 64 bits"))
             })?;
             row.set(name, sum);
             if total.rows != self.rows {

@@ -463,11 +463,32 @@ fn changes_that_are_lost_during_a_comparison_are_compared_again() {
         db.flush().unwrap();
     });
     let mut view = device.view(&*target);
-    let first = view.catch_up().unwrap();
-    assert!(view.catch_up().unwrap() > first);
+    for _ in 0..2 {
+        let error = view.catch_up().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(error.message().contains("`keep_changes`"), "{error}");
+    }
     *target.before.lock() = None;
     view.catch_up().unwrap();
     check(&device.db, &target.db, "after many flushes");
+}
+
+#[test]
+fn a_row_that_changes_during_a_comparison_counts_when_it_ends() {
+    let compared = |change: Option<u64>| {
+        let (device, target) = (Device::new(), Cut::new());
+        (0..10).for_each(|n| device.put("p", &n.to_string(), n % 3, n));
+        let db = device.db.clone();
+        let run = move || drop(db.upsert(TABLE, &row("p", "1", 2, 7)).unwrap());
+        *target.before.lock() = change.map(|at| (at, Box::new(run) as Box<_>));
+        device.view(&target).catch_up().unwrap();
+        check(&device.db, &target.db, &format!("changed before request {change:?}"));
+        target.requests()
+    };
+    let requests = compared(None);
+    for at in 0..requests {
+        compared(Some(at));
+    }
 }
 
 #[test]
