@@ -426,10 +426,10 @@ impl Exchange {
     fn recent_date(&self) -> Option<u64> {
         let dated = (*self.dated.lock())?;
         let (wall, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let age = ticks_in(monotonic.saturating_sub(dated.monotonic));
         // The monotonic clock may stand still while the machine is suspended.
-        let age =
-            wall.abs_diff(dated.wall).max(ticks_in(monotonic.saturating_sub(dated.monotonic)));
-        (age <= DATE_AGE_MAX).then(|| dated.at(monotonic))
+        let was_suspended = wall.abs_diff(dated.wall).abs_diff(age) > TICKS_PER_SECOND;
+        (age <= DATE_AGE_MAX && !was_suspended).then(|| dated.at(monotonic))
     }
 
     /// Learns the service's time from an answer at the primary location to a request that was sent

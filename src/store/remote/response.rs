@@ -181,7 +181,8 @@ pub(super) fn changes(response: &Response) -> Result<(String, Position), Refusal
     let position = response.header("x-rowstone-position").and_then(|text| text.parse().ok());
     let position = position.ok_or(Refusal::Malformed("changes without a position"))?;
     let commits = response.header("x-rowstone-commits").and_then(|text| text.parse().ok());
-    let commits: usize = commits.ok_or(Refusal::Malformed("changes without their number"))?;
+    let commits: usize = commits
+        .ok_or(Refusal::Malformed("changes without x-rowstone-commits, as of an older server"))?;
     let is_whole = lines.matches('\n').count() == commits;
     is_whole.then_some((lines, position)).ok_or(Refusal::Cut)
 }

@@ -546,6 +546,7 @@ impl<'s> SyncJob<'s> {
         self.save()?;
         // One database may have several names. Carried to itself, its changes would never end.
         if self.mark.is_in(self.source.view()?.store())? {
+            self.end()?;
             return Err(Error::new(ErrorKind::InvalidInput, SAME));
         }
         if is_open && !mutant!("early-takeover") {

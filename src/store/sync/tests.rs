@@ -105,7 +105,7 @@ fn a_database_is_not_carried_to_itself() {
     device.put("p", "a", 1);
     for source in [device.source(), Source::Db(device.db.clone())] {
         let mut job = SyncJob::new(source, &device.db);
-        let error = job.run(true, &mut |_| true).unwrap_err();
+        let error = job.step().unwrap_err();
         assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, SAME));
         assert!(!Report::read(&device.source(), &device.db, "default").unwrap().is_open);
     }
