@@ -25,7 +25,7 @@ const NUMBER_DIGITS: usize = 8;
 /// The number of characters after the name in the RowKey of a chunk.
 const SUFFIX: usize = ID_DIGITS + NUMBER_DIGITS + 2;
 
-/// The length of a value, and its ETag for [`LargeValues::put_if`].
+/// The length of a value, and its ETag for [`put_if`](super::LargeValues::put_if).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {

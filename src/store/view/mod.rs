@@ -89,8 +89,8 @@ use crate::store::table_store::TableStore;
 /// partitions, with RowKeys that begin with `~`. The filter `Rows ge 1` selects the view rows, and
 /// `RowKey lt '~'` reads only them if their keys are ASCII. A second table, whose name ends in
 /// `index`, lists the view partitions of each source row. No other program may write these tables.
-/// To start the view again, stop all runners and delete both. A call refuses tables of something else, and of a view of
-/// another source table.
+/// To start the view again, stop all runners and delete both. A call refuses tables of something
+/// else, and of a view of another source table.
 ///
 /// **Limits.** The fold must observe the first four; the next call repeats the error.
 ///
