@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::answer::LINE_BYTES_MAX;
 use crate::db::companion::id_in;
 use crate::error::{Error, ErrorKind, Result};
-use crate::json::exec::{Answer, read_progress};
+use crate::json::answer::Answer;
+use crate::json::exec::read_progress;
 use crate::json::window::Lines;
 
 /// A connection to the process that has a database open.

@@ -11,7 +11,8 @@ use super::client::Client;
 use super::server::is_closed;
 use crate::db::Db;
 use crate::error::{Error, ErrorKind, Result};
-use crate::json::exec::{Answer, read_request};
+use crate::json::answer::Answer;
+use crate::json::exec::read_request;
 use crate::model::Entity;
 use crate::options::{Background, Options};
 

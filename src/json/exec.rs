@@ -14,6 +14,7 @@ use std::ops::Bound;
 
 use serde_json::value::RawValue;
 
+use super::answer::{Answer, read_error};
 use super::explain::{put_aggregate, put_explain, put_slow};
 use super::odata::{self, Metadata};
 use super::report::{
@@ -22,7 +23,7 @@ use super::report::{
 };
 use crate::check::VerifyReport;
 use crate::db::{ClosedGate, CopySummary, HealReport, Moved, PartitionRange, Position};
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Code, Error, Result};
 use crate::json::{self, Members, Object, Scalar, put_array};
 use crate::model::{ETag, Entity, KeyPart, check_key};
 use crate::query::{Aggregate, Explain, Filter, KeyRange, Token};
@@ -674,33 +675,7 @@ pub(crate) fn put_gate(object: &mut Object<'_>, gate: &ClosedGate) {
     object.text("range", &gate.range.to_string());
 }
 
-/// A response that was read by a client and is not an error.
-#[derive(Debug)]
-pub(crate) struct Answer(String);
-
-/// The maximum number of members of a response.
-const ANSWER_MEMBERS_MAX: usize = 256;
-
 impl Answer {
-    /// Reads a response.
-    ///
-    /// # Errors
-    /// The error in the response, with its code and kind; an error if the line is no JSON object.
-    pub(crate) fn read(line: String) -> Result<Self> {
-        json::read_object(&line, 0)?;
-        let answer = Self(line);
-        match answer.member("error") {
-            Some(error) => Err(read_error(error.get())?),
-            None => Ok(answer),
-        }
-    }
-
-    /// Returns a member's value, unparsed.
-    pub(crate) fn member(&self, name: &str) -> Option<&RawValue> {
-        let members = json::read_object(&self.0, ANSWER_MEMBERS_MAX).ok()?;
-        Some(members.into_iter().find(|(member, _)| member == name)?.1)
-    }
-
     /// Replaces `from` by `to` wherever it occurs in a string of the response.
     pub(crate) fn replacing(self, from: &str, to: &str) -> Self {
         let escaped = |text: &str| {
@@ -710,17 +685,6 @@ impl Answer {
             String::from_utf8(out.split_off(1)).unwrap_or_default()
         };
         Self(self.0.replace(&escaped(from), &escaped(to)))
-    }
-
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
-        match Scalar::read(self.member(name)?).ok()? {
-            Scalar::String(text) => Some(text.into_owned()),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn number(&self, name: &str) -> Option<u64> {
-        self.member(name)?.get().parse().ok()
     }
 
     /// Returns the load that [`Response::load`] wrote.
@@ -764,31 +728,6 @@ impl Answer {
             ["entities", "files", "bytes"].map(|name| self.number(name).unwrap_or_default());
         Moved { entities, files, bytes }
     }
-}
-
-/// Reads the error of a response. Its message contains the texts of its causes, so that the result
-/// has no cause.
-fn read_error(text: &str) -> Result<Error> {
-    let mut fields = Fields::read(text)?;
-    let (code, message) = (fields.required("code")?, fields.required("message")?);
-    let kind = match fields.string("kind")?.as_deref() {
-        Some("Locked") => Some(ErrorKind::Locked),
-        Some("Unsupported") => Some(ErrorKind::Unsupported),
-        Some("Corruption") => Some(ErrorKind::Corruption),
-        Some("Poisoned") => Some(ErrorKind::Poisoned),
-        Some("ChangesLost") => Some(ErrorKind::ChangesLost),
-        _ => None,
-    };
-    let code = Code::ALL.iter().copied().find(|known| known.as_str() == code);
-    let error = match (kind, code) {
-        (Some(kind), _) => Error::new(kind, message),
-        (None, Some(Code::InternalError) | None) => Error::new(ErrorKind::Io, message),
-        (None, Some(code)) => Error::refused_with(code, message),
-    };
-    Ok(match fields.string("object")? {
-        Some(object) => error.about(|| object.into_owned()),
-        None => error,
-    })
 }
 
 /// Builds a progress line: the amount of work done, and the total, which is 0 if unknown.

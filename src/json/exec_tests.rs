@@ -1,6 +1,7 @@
 //! Tests of requests (every valid and every refused form) and of responses (every form).
 
 use super::*;
+use crate::error::ErrorKind;
 use crate::model::Seq;
 
 const ETAG: &str = r#"W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\""#;

@@ -9,7 +9,9 @@
 //!
 //! `control::answer` executes requests; `rest::protocol` parses the requests of the REST service.
 
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "cli", feature = "remote"))]
+pub(crate) mod answer;
+#[cfg(any(feature = "cli", feature = "remote"))]
 pub(crate) mod changes;
 pub(crate) mod double;
 #[cfg(feature = "cli")]

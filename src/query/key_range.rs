@@ -81,7 +81,7 @@ impl KeyRange {
     /// Returns the PartitionKey of a range of rows, and the keys at which the range begins and
     /// before which it ends: RowKeys, or PartitionKeys if it has whole partitions. `None` for a
     /// range of parts of several partitions.
-    #[cfg(all(feature = "cli", feature = "remote"))]
+    #[cfg(feature = "remote")]
     pub(crate) fn bounds(&self) -> Option<(Option<&str>, [Option<String>; 2])> {
         // No key contains U+0001, so this is the position directly after a key.
         let cut = |key: &str, after: bool| format!("{key}{}", if after { "\u{1}" } else { "" });
@@ -100,7 +100,7 @@ impl KeyRange {
     }
 
     /// Reads a range as [`Display`](fmt::Display) prints it.
-    #[cfg(all(feature = "cli", feature = "remote"))]
+    #[cfg(feature = "remote")]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (is_after, text) = match text.strip_prefix('(') {
             Some(text) => (true, text),
@@ -220,7 +220,7 @@ impl Edge {
     }
 
     /// Reads a printed position, and returns the rest of the text.
-    #[cfg(all(feature = "cli", feature = "remote"))]
+    #[cfg(feature = "remote")]
     fn parse(text: &str, after: bool) -> Option<(Self, &str)> {
         let (partition, text) = unquoted(text)?;
         let row = text.strip_prefix(", ").map(unquoted);
@@ -268,7 +268,7 @@ impl fmt::Display for Edge {
 }
 
 /// Reads a literal that [`Quoted`] printed, and returns the rest of the text.
-#[cfg(all(feature = "cli", feature = "remote"))]
+#[cfg(feature = "remote")]
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut key = String::new();
     let mut text = text.strip_prefix('\'')?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
-#[cfg(all(feature = "cli", feature = "remote"))]
+#[cfg(feature = "remote")]
 use crate::clock::{Clock, SystemClock};
 use crate::db::{Change, Changes, Commit, Db, Follower, Position};
 use crate::error::Result;
 use crate::store::table_store::TableStore;
-#[cfg(all(feature = "cli", feature = "remote"))]
+#[cfg(feature = "remote")]
 use crate::store::{Remote, remote::feed::RemoteChanges};
 
 /// The source of a sync or of a view.
@@ -20,7 +20,7 @@ pub enum Source {
     /// A database that another process may write.
     Follower(Follower),
     /// A database of `rowstone serve --extensions`, with a key of the account.
-    #[cfg(all(feature = "cli", feature = "remote"))]
+    #[cfg(feature = "remote")]
     Remote(Remote),
 }
 
@@ -40,7 +40,7 @@ pub struct Lag {
 pub(super) enum View {
     Db(Db),
     /// The tables may have commits after the position.
-    #[cfg(all(feature = "cli", feature = "remote"))]
+    #[cfg(feature = "remote")]
     Remote(Remote, Position),
 }
 
@@ -63,7 +63,7 @@ impl Feed for Changes {
     }
 }
 
-#[cfg(all(feature = "cli", feature = "remote"))]
+#[cfg(feature = "remote")]
 impl Feed for RemoteChanges {
     fn next(&mut self) -> Result<Option<Commit>> {
         RemoteChanges::next(self)
@@ -80,7 +80,7 @@ impl View {
     pub(super) fn position(&self) -> Position {
         match self {
             Self::Db(db) => db.position(),
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(_, position) => *position,
         }
     }
@@ -88,7 +88,7 @@ impl View {
     pub(super) fn store(&self) -> &dyn TableStore {
         match self {
             Self::Db(db) => db,
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(remote, _) => remote,
         }
     }
@@ -97,7 +97,7 @@ impl View {
     pub(super) fn changes(&self, since: Position) -> Result<Box<dyn Feed>> {
         Ok(match self {
             Self::Db(db) => Box::new(db.changes(since)?),
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(remote, _) => Box::new(RemoteChanges::new(remote.clone(), since)),
         })
     }
@@ -106,7 +106,7 @@ impl View {
     fn now(&self) -> u64 {
         match self {
             Self::Db(db) => db.engine().env().clock.now(),
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(..) => SystemClock::new().now(),
         }
     }
@@ -121,7 +121,7 @@ impl Source {
                 follower.refresh()?;
                 View::Db(follower.db())
             }
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(remote) => {
                 let [_, newest] = remote.positions()?;
                 View::Remote(remote.clone(), newest)
@@ -135,7 +135,7 @@ impl Source {
         match self {
             Self::Db(db) => db.sync(),
             Self::Follower(_) => Ok(()),
-            #[cfg(all(feature = "cli", feature = "remote"))]
+            #[cfg(feature = "remote")]
             Self::Remote(remote) => remote.sync(),
         }
     }

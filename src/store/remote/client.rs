@@ -19,7 +19,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, ErrorKind, Result, quoted};
 use crate::model::{DateTime, ETag, Entity, Guid, check_property_name, check_table_name};
 use crate::mutants::mutant;
-#[cfg(feature = "cli")]
 use crate::query::KeyRange;
 use crate::retry::Rng;
 use crate::store::continuation::Continuation;
@@ -431,7 +430,6 @@ impl TableStore for Remote {
         })
     }
 
-    #[cfg(feature = "cli")]
     fn delete_range(&self, table: &str, range: &KeyRange) -> Result<bool> {
         self.delete_range_at_once(table, range)
     }

@@ -8,7 +8,7 @@ use super::request::Draft;
 use super::response;
 use crate::db::Position;
 use crate::error::{Error, ErrorKind, Result, quoted};
-use crate::json::exec::Answer;
+use crate::json::answer::Answer;
 use crate::json::{self, Object};
 use crate::query::KeyRange;
 

@@ -8,9 +8,7 @@ mod check;
 mod client;
 pub(crate) mod endpoint;
 mod exchange;
-#[cfg(feature = "cli")]
 mod extensions;
-#[cfg(feature = "cli")]
 pub(crate) mod feed;
 mod options;
 mod request;

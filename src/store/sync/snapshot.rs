@@ -255,7 +255,6 @@ pub(super) fn check_tables(source: &View) -> Result<()> {
             let mut tables = tables.iter().filter(|name| is_carried(name));
             tables.try_for_each(|table| check_table(db, table))
         }
-        #[cfg(feature = "cli")]
         View::Remote(..) => Err(refusal("a server does not tell which of its tables let rows go")),
     }
 }
